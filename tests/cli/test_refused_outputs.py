@@ -36,7 +36,7 @@ CALLS = [
     (["demo", "-o", "facts.tsv/x"], NOT_THERE),
     (["report", "run", "-o", "folder"], "folder is a folder"),
     (["report", "run", "-o", "facts.tsv/x.html"], NOT_THERE),
-    (["rules", "facts.tsv", "my.rules", "-o", "sl.json"], "sl.json names no format"),
+    (["rules", "facts.tsv", "my.rules", "-o", "sl.json"], "sl.json does not end in"),
     (["rules", "facts.tsv", "my.rules", "-o", "facts.tsv/sl.tsv"], NOT_THERE),
     (["predict", "run", "facts.tsv", "-o", "facts.tsv/x.tsv"], NOT_THERE),
     (["conformalize", "--calibration", "table.csv", "--input", "table.csv", "-o", "table.csv/x.csv"], NOT_THERE),

@@ -19,7 +19,7 @@ from unkgcp.errors import InputError
 from unkgcp.graph import Graph, fact_files, read, write
 
 TEXT_ENDINGS = [".csv", ".csv.gz", ".tsv", ".tsv.gz"]
-ENDINGS = [*TEXT_ENDINGS, ".parquet", ".pq", ".parquet.gz"]
+ENDINGS = [*TEXT_ENDINGS, ".parquet"]
 
 CHARACTERS = st.characters(codec="utf-8", exclude_characters="\0")
 LABELS = st.text(CHARACTERS, min_size=1, max_size=8)
@@ -87,9 +87,10 @@ def test_the_files_are_what_they_seem(tmp_path):
         tmp_path / "facts.tsv"
     ).read_text() == 'head\trelation\ttail\tconfidence\na\tlikes\tb\t0.5\nb\tlikes\tsay "x"\t1\n'
     assert gzip.decompress((tmp_path / "facts.tsv.gz").read_bytes()) == (tmp_path / "facts.tsv").read_bytes()
-    assert (tmp_path / "facts.csv").read_text().splitlines()[0].replace(
-        '"', ""
-    ) == "head,relation,tail,confidence"
+    assert (tmp_path / "facts.csv").read_text().splitlines()[::2] == [
+        "head,relation,tail,confidence",
+        'b,likes,"say ""x""",1',
+    ]
     assert pq.read_table(tmp_path / "facts.parquet").column_names == [
         "head",
         "relation",
@@ -104,7 +105,7 @@ def test_the_files_are_what_they_seem(tmp_path):
 def test_tsv_refuses_what_it_cannot_hold(label, position, tmp_path):
     fact = ["a", "r", "b"]
     fact[position] = label
-    with pytest.raises(InputError, match=r"facts\.tsv cannot be written: .* \.csv or \.parquet"):
+    with pytest.raises(InputError, match=r"facts\.tsv: the label .* cannot be written as TSV"):
         write(graph_of([(fact[0], fact[1], fact[2], 0.5)]), tmp_path / "facts.tsv")
     assert list(tmp_path.iterdir()) == []
 
@@ -119,7 +120,7 @@ def test_labels_no_reader_accepts_are_not_written(label, ending, tmp_path):
 
 @pytest.mark.parametrize("name", ["facts", "facts.txt", "facts.gz", "facts.xlsx"])
 def test_a_name_without_a_format_is_refused(name, tmp_path):
-    with pytest.raises(InputError, match="names no format"):
+    with pytest.raises(InputError, match="does not end in"):
         write(graph_of([("a", "r", "b", 0.5)]), tmp_path / name)
 
 

@@ -57,13 +57,12 @@ def command(
     rounds asks for, the facts found so far take part in the rules.
     """
     from unkgcp.graph.datasets import load_dataset
-    from unkgcp.graph.fact_files import check_path, write
+    from unkgcp.graph.fact_files import write
     from unkgcp.rules import ground, read_rules
-    from unkgcp.tabular.writer import check_target
+    from unkgcp.tabular.writer import check_output
 
     rounds = config.get("rounds", 1)
-    check_path(output)
-    check_target(output)
+    check_output(output)
     statements = read_rules(rules)
     dataset = load_dataset(data, seed=seed, **reading, **splitting)
     splits = dataset.splits

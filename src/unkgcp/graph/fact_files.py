@@ -14,17 +14,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Unpack
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, Vocabulary
 from unkgcp.tabular.columns import Options, Request
+from unkgcp.tabular.fact_batches import LONGEST_LABEL, acceptable
 from unkgcp.tabular.fact_columns import read_columns
-from unkgcp.tabular.formats import ending
 from unkgcp.tabular.source import Origin
 
 
@@ -48,26 +46,17 @@ ROWS = 1 << 18
 
 def write(graph: Graph, path: str | os.PathLike[str]) -> None:
     """All facts in their order. The name ends in .tsv, .csv or .parquet, the first two perhaps with .gz behind."""
-    from unkgcp.tabular.writer import Style, write_file
+    from unkgcp.tabular.writer import open_output
 
-    _check_labels(graph, check_path(path), path)
-    with write_file(
-        os.fspath(path), Style("never", "always", lambda _: {"compression": "zstd"})
-    ) as write_batch:
+    for labels in (graph.vocabulary.entities, graph.vocabulary.relations):
+        if not acceptable(labels):
+            raise InputError(
+                f"{path} cannot be written: a label of the graph is empty, longer than {LONGEST_LABEL >> 10} KiB or "
+                "holds a NUL byte, which no reader would accept"
+            )
+    with open_output(os.fspath(path)) as write_batch:
         for batch in _batches(graph):
             write_batch(batch)
-
-
-def check_path(path: str | os.PathLike[str]) -> str:
-    """The format of a file to write, by its name; refused where there is none or it is a folder."""
-    kind = ending(os.fspath(path))
-    if kind not in ("tsv", "csv", "parquet"):
-        raise InputError(
-            f"{path} names no format to write: end it in .tsv, .csv or .parquet, or one of them and .gz"
-        )
-    if Path(path).is_dir():
-        raise InputError(f"{path} is a folder: give the name of a file")
-    return kind
 
 
 def _batches(graph: Graph) -> Iterator[pa.RecordBatch]:
@@ -75,21 +64,3 @@ def _batches(graph: Graph) -> Iterator[pa.RecordBatch]:
     for start in range(0, max(len(graph), 1), ROWS):
         table = graph[start : start + ROWS].table()
         yield pa.record_batch([column.combine_chunks() for column in table.columns], table.column_names)
-
-
-def _check_labels(graph: Graph, kind: str, path: str | os.PathLike[str]) -> None:
-    for labels in (graph.vocabulary.entities, graph.vocabulary.relations):
-        if pc.any(pc.equal(pc.binary_length(labels), 0)).as_py():
-            raise InputError(
-                f"{path} cannot be written: the graph has an empty label, which no reader would accept"
-            )
-        if pc.any(pc.match_substring(labels, "\0")).as_py():
-            raise InputError(
-                f"{path} cannot be written: a label holds a NUL byte, which no reader would accept"
-            )
-        hidden = labels.filter(pc.match_substring_regex(labels, "[\t\n\r]")) if kind == "tsv" else labels[:0]
-        if len(hidden):
-            raise InputError(
-                f"{path} cannot be written: the label {hidden[0].as_py()!r} holds a tab or a line end, "
-                "which TSV cannot: write .csv or .parquet"
-            )

@@ -18,12 +18,11 @@ from unkgcp.conformal.split import SmallCalibrationWarning, SmallGroupWarning, S
 from unkgcp.errors import InputError
 from unkgcp.files import standard_output
 from unkgcp.tabular.query_files import Table
-from unkgcp.tabular.writer import Style, Write, check_target, write_at_the_end, write_file
+from unkgcp.tabular.writer import Write, check_target, write_at_the_end, write_file
 
 GROUP = "group"
 OPTIONAL = ("scale", "kind")
 ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
-CARRIED = Style(tsv="needed", csv="needed", parquet=lambda _: {})
 
 
 class Outcome(NamedTuple):
@@ -224,4 +223,4 @@ def _destination(output: str | None, asked: Table) -> AbstractContextManager[Wri
     """The writer of the answers, which appear only on success; standard output has the delimiter of the source."""
     if output is None:
         return write_at_the_end(standard_output(), asked.delimiter or ",")
-    return write_file(output, CARRIED)
+    return write_file(output, carried=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, at
 from unkgcp.loops import cores
-from unkgcp.tabular.fact_batches import Batches, Malformed
+from unkgcp.tabular.fact_batches import Malformed
 from unkgcp.tabular.source import LONGEST, SAMPLE, Source, records
 
 BLOCK = 8 << 20
@@ -32,8 +32,14 @@ BLOCK = 8 << 20
 MISSING = ["", "NA", "N/A", "n/a", "NULL", "null", "None", "nan", "NaN", "NAN", "-nan", "-NaN"]
 
 T = TypeVar("T")
-Block = NDArray[np.uint8]
-"""The bytes of whole lines."""
+
+
+class Block(NamedTuple):
+    """Whole lines of a file, the number of the first of them, and whether it is the first of the file."""
+
+    text: bytes
+    line: int
+    is_first: bool
 
 
 @dataclass(frozen=True)
@@ -59,47 +65,39 @@ class Layout:
         return None
 
 
-def text_batches(source: Source, layout: Layout, then: Callable[[pa.Table], T]) -> Batches[T]:
+def text_batches(source: Source, layout: Layout, then: Callable[[pa.Table], T]) -> Iterator[T]:
     """What `then` makes of the columns of each block, which are called by their positions.
 
     `then` runs in the parsing threads and may raise `Malformed`.
     """
-    line, header = line_of_first(source), layout.header
 
-    def work(block: Block, first: bool) -> T:
-        return then(_parse(block, layout, layout.header and first))
+    def work(block: Block) -> T:
+        return then(_parse(block, layout))
 
     for block, result in in_turn(source, blocks_of(source, layout.quoted), work):
-        error = partial(diagnose, layout, block, line, header)
         try:
-            yield result(), error
+            yield result()
         except Malformed:
-            raise error() from None
-        line, header = line + int(np.count_nonzero(block == _LINE_END)), False
-
-
-def line_of_first(source: Source) -> int:
-    """The number of the line with which the first block of a file begins."""
-    return 1 + source.sample[: _start(source.sample)].count(b"\n")
+            raise diagnose(layout, block) from None
 
 
 def in_turn(
-    source: Source, blocks: Iterator[Block], work: Callable[[Block, bool], T]
+    source: Source, blocks: Iterator[Block], work: Callable[[Block], T]
 ) -> Iterator[tuple[Block, Callable[[], T]]]:
-    """Each block, in order, and a function that gives the result of `work(block, whether it is the first)`.
+    """Each block, in order, and a function that gives the result of `work(block)`.
 
     Some blocks of a large file are worked on at once.
     """
     if len(source.sample) < SAMPLE:  # the whole file, which is parsed before threads would have started
-        for number, block in enumerate(blocks):
-            yield block, partial(work, block, number == 0)
+        for block in blocks:
+            yield block, partial(work, block)
         return
     threads = min(cores(), 8)
     executor = ThreadPoolExecutor(threads, thread_name_prefix="unkgcp-read")
     try:
         pending: deque[tuple[Block, Callable[[], T]]] = deque()
-        for number, block in enumerate(blocks):
-            pending.append((block, executor.submit(work, block, number == 0).result))
+        for block in blocks:
+            pending.append((block, executor.submit(work, block).result))
             if len(pending) > threads:
                 yield pending.popleft()
         while pending:
@@ -110,17 +108,17 @@ def in_turn(
 
 def blocks_of(source: Source, quoted: bool) -> Iterator[Block]:
     """Blocks of whole records."""
-    rest = np.zeros(0, np.uint8)
-    start = _start(source.sample)
-    size = BLOCK
+    rest, size, start = bytearray(), BLOCK, _start(source.sample)
+    line, is_first = 1 + source.sample[:start].count(b"\n"), True
     while True:
-        buffer = np.empty(len(rest) + size, np.uint8)
-        buffer[: len(rest)] = rest
-        count = source.readinto(buffer[len(rest) :].data)
-        buffer = buffer[: len(rest) + count]
-        cut = (last_record_end if quoted else _last_line_end)(buffer) if count else len(buffer)
+        buffer = rest + bytearray(size)
+        count = source.readinto(memoryview(buffer)[len(rest) :])
+        del buffer[len(rest) + count :]
+        cut = len(buffer) if not count else last_record_end(buffer) if quoted else buffer.rfind(b"\n") + 1
         if cut > start:
-            yield buffer[start:cut]
+            block = Block(bytes(memoryview(buffer)[start:cut]), line, is_first)
+            yield block
+            line, is_first = line + block.text.count(b"\n"), False
             rest, size, start = buffer[cut:], BLOCK, 0
         elif len(buffer) > LONGEST:
             what = "a quotation that is never closed" if quoted else "a line"
@@ -139,29 +137,18 @@ def _start(sample: bytes) -> int:
     return len(sample) - len(text.lstrip(b"\r\n"))
 
 
-def _last_line_end(data: Block) -> int:
-    """Where the last whole line ends, 0 if none does."""
-    window = 1 << 12
-    while True:
-        start = max(0, len(data) - window)
-        found = data[start:].tobytes().rfind(b"\n")
-        if found >= 0 or start == 0:
-            return start + found + 1
-        window *= 8
-
-
-def _parse(block: Block, layout: Layout, skip: bool) -> pa.Table:
-    """The columns of a block, after its first line if that is to be skipped; `Malformed` if Arrow cannot read it."""
-    if layout.quoted and misplaced_quote(block, layout.delimiter) is not None:
+def _parse(block: Block, layout: Layout) -> pa.Table:
+    """The columns of a block, without the line that names them; `Malformed` if Arrow cannot read it."""
+    if layout.quoted and misplaced_quote(block.text, layout.delimiter) is not None:
         raise Malformed
     types = {str(position): kind for position, kind in layout.types.items()}
     try:
         return arrow_csv.read_csv(
-            pa.BufferReader(pa.py_buffer(block)),
+            pa.BufferReader(block.text),
             read_options=arrow_csv.ReadOptions(
                 column_names=[str(position) for position in range(layout.width)],
-                block_size=len(block) + 1,
-                skip_rows_after_names=int(skip),
+                block_size=len(block.text) + 1,
+                skip_rows_after_names=int(layout.header and block.is_first),
                 use_threads=False,
             ),
             parse_options=arrow_csv.ParseOptions(
@@ -178,7 +165,7 @@ def _parse(block: Block, layout: Layout, skip: bool) -> pa.Table:
             ),
         )
     except pa.ArrowException:
-        if block.tobytes().strip(b"\r\n"):
+        if block.text.strip(b"\r\n"):
             raise Malformed from None
         return pa.schema(types.items()).empty_table()
 
@@ -188,26 +175,27 @@ def _parse(block: Block, layout: Layout, skip: bool) -> pa.Table:
 _MARK, _LINE_END, _RETURN = ord('"'), ord("\n"), ord("\r")
 
 
-def last_record_end(data: Block) -> int:
-    """Where the last line ends that is not inside a quotation, 0 if none does. Data starts outside of one."""
-    return int(_record_ends(data)[-1:].sum())
+def last_record_end(text: bytes | bytearray) -> int:
+    """Where the last line ends that is not inside a quotation, 0 if none does. The text starts outside of one."""
+    return int(_record_ends(text)[-1:].sum())
 
 
-def first_record_end(data: Block) -> int:
-    """Where the first such line ends; the end of the data if none does."""
-    ends = _record_ends(data)
-    return int(ends[0]) if len(ends) else len(data)
+def first_record_end(text: bytes) -> int:
+    """Where the first such line ends; the end of the text if none does."""
+    return int(next(iter(_record_ends(text)), len(text)))
 
 
-def _record_ends(data: Block) -> NDArray[np.intp]:
+def _record_ends(text: bytes | bytearray) -> NDArray[np.intp]:
+    data = np.frombuffer(text, np.uint8)
     marks = np.flatnonzero(data == _MARK)
     ends = np.flatnonzero(data == _LINE_END)
     outside: NDArray[np.intp] = ends[np.searchsorted(marks, ends) % 2 == 0] + 1
     return outside
 
 
-def misplaced_quote(data: Block, delimiter: str) -> int | None:
+def misplaced_quote(text: bytes, delimiter: str) -> int | None:
     """Position of the first quotation mark that neither begins nor ends a field, or is left open."""
+    data = np.frombuffer(text, np.uint8)
     marks = np.flatnonzero(data == _MARK)
     if not len(marks):
         return None
@@ -234,14 +222,11 @@ def place_of_row(file: Path, layout: Layout, row: int) -> str:
 _ANY_LINE_END = re.compile(r"\r\n|\n|\r")
 
 
-def diagnose(layout: Layout, block: Block, first_line: int, header: bool) -> InputError:
-    """The error of the first bad line of a block that starts at line `first_line` of its file.
-
-    `header` tells whether that line names the columns.
-    """
-    text = block.tobytes()
+def diagnose(layout: Layout, block: Block) -> InputError:
+    """The error of the first bad line of a block."""
+    text, first_line = block.text, block.line
     end, objection = len(text), "cannot be read: correct it"
-    if layout.quoted and (mark := misplaced_quote(block, layout.delimiter)) is not None:
+    if layout.quoted and (mark := misplaced_quote(text, layout.delimiter)) is not None:
         end = mark
         objection = (
             "has a quotation mark that neither begins nor ends a field, or is never closed: "
@@ -257,7 +242,7 @@ def diagnose(layout: Layout, block: Block, first_line: int, header: bool) -> Inp
     places, rows = zip(*separated, strict=True) if lines.strip("\r\n") else ((), ())
     for place, row in zip(places, rows, strict=True):
         line = first_line + place - 1
-        if header and place == 1:
+        if layout.header and block.is_first and place == 1:
             continue
         if len(row) != layout.width:
             columns = f"{len(row)} column{'s' if len(row) != 1 else ''}"

@@ -8,23 +8,17 @@ confidence (or lower and upper) where that was asked for. A batch is checked as 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unkgcp.errors import InputError
 from unkgcp.tabular.arrow_arrays import values
 from unkgcp.tabular.columns import INTERVAL, ROLES, Request, Scale
 
 LONGEST_LABEL = 64 << 10
 """Bytes of the longest label that a file may have."""
-
-T = TypeVar("T")
-Batches = Iterator[tuple[T, Callable[[], InputError]]]
-"""What was read, each with a function that goes through its rows and says what is wrong there."""
 
 
 class Malformed(Exception):

@@ -7,8 +7,7 @@ tail, however a file is cut.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +21,6 @@ from unkgcp.tabular.formats import PARQUET, FactLayout, layout_of
 from unkgcp.tabular.label_index import GrowingLabels, Ids
 from unkgcp.tabular.parquet import parquet_batches, table_batches
 from unkgcp.tabular.source import Origin, Source
-
-if TYPE_CHECKING:
-    from unkgcp.tabular.fact_batches import Batches
 
 TOGETHER = (
     1 << 21
@@ -48,7 +44,7 @@ def read_columns(
         with Source(path) as source:
             layout = layout_of(source, request)
             scale = layout.scale if isinstance(layout, FactLayout) else request.scale or Scale()
-            for batch, _ in _batches(source, layout, request):
+            for batch in _batches(source, layout, request):
                 collector.add(batch)
             head, relation, tail, numbers = collector.columns()
             if not len(numbers):
@@ -71,7 +67,7 @@ def read_columns(
 def table_columns(table: pa.Table, name: str, request: Request) -> tuple[FactColumns, Labels]:
     """The columns of a table in memory, which errors call `name`, and the labels that their ids stand for."""
     collector, scale = Collector(), request.scale or Scale()
-    for batch, _ in table_batches(table, name, request):
+    for batch in table_batches(table, name, request):
         collector.add(batch)
     head, relation, tail, numbers = collector.columns()
     if not len(numbers):
@@ -79,7 +75,7 @@ def table_columns(table: pa.Table, name: str, request: Request) -> tuple[FactCol
     return (head, relation, tail, rounded(scale(numbers))), collector.labels
 
 
-def _batches(source: Source, layout: FactLayout | str, request: Request) -> Batches[pa.RecordBatch]:
+def _batches(source: Source, layout: FactLayout | str, request: Request) -> Iterator[pa.RecordBatch]:
     if isinstance(layout, FactLayout):
         return text_batches(source, layout, layout.batch)
     if layout == PARQUET:

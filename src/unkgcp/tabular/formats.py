@@ -395,24 +395,15 @@ def ending(name: str) -> str | None:
 
 def _checked(expected: str | None, chosen: bool, line: str, name: str) -> str:
     """The format by tabs or commas in the first line; the name of the file must agree, a chosen format need not."""
-    tabs, commas = "\t" in line, "," in line
-    if chosen or (expected == "tsv" and tabs) or (expected == "csv" and commas):
-        return expected or ""
-    if expected == "tsv" and commas:
-        raise InputError(
-            f"{name} has commas and no tab on line 1: give --format csv if it is comma-separated"
-        )
-    if expected == "csv" and tabs:
-        raise InputError(f"{name} has tabs and no comma on line 1: give --format tsv if it is tab-separated")
-    if expected is None and tabs != commas:
-        return "tsv" if tabs else "csv"
-    if expected is None and tabs:
-        raise InputError(
-            f"{name} has both tabs and commas on line 1: say with --format tsv or csv which one separates"
-        )
+    separated = [kind.name for kind in (TSV, CSV) if kind.delimiter in line]
+    if expected is not None and (chosen or expected in separated):
+        return expected
+    if expected is None and len(separated) == 1:
+        return separated[0]
+    held = {"": "neither tabs nor commas", "tsv": "tabs and no comma", "csv": "commas and no tab"}
     raise InputError(
-        f"{name} has neither tabs nor commas on line 1, so its columns cannot be told apart: "
-        "separate them, or name its format with --format"
+        f"{name} has {held.get(''.join(separated), 'both tabs and commas')} on line 1: separate its columns by one of "
+        f"the two, and say which with --format {' or '.join(separated) or 'tsv or csv'}"
     )
 
 
@@ -426,7 +417,7 @@ def first_line(sample: bytes, name: str, quoted: bool) -> str:
     if b"\0" in text:
         raise InputError(f"{name} is a binary file, not text: give TSV, CSV or Parquet")
     if quoted:
-        line = text[: first_record_end(np.frombuffer(text, np.uint8))].strip(b"\r\n")
+        line = text[: first_record_end(text)].strip(b"\r\n")
         if line.count(b'"') % 2:
             raise InputError(
                 f"{at(name, 1)} has a quotation mark that neither begins nor ends a field, or is never closed: "

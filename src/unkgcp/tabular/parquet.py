@@ -8,7 +8,6 @@ no lines.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,6 @@ from unkgcp.errors import InputError
 from unkgcp.tabular.arrow_arrays import one_array, values
 from unkgcp.tabular.columns import INTERVAL, ROLES, Request, Scale, find, may_be_named
 from unkgcp.tabular.fact_batches import (
-    Batches,
     Malformed,
     acceptable,
     batch_of,
@@ -46,7 +44,7 @@ def parquet_batches(
     opening: str | None = None,
     rows: range | None = None,
     carries: bool = False,
-) -> Batches[pa.RecordBatch]:
+) -> Iterator[pa.RecordBatch]:
     """The facts or queries of a Parquet file; of some rows, counted from 0, if these are given.
 
     opening: what stands for a head or tail that is empty or null; None: they must not be. carries: whether the other
@@ -70,7 +68,7 @@ def parquet_batches(
                 yield from _batches(columns, source.name, row, request, opening, further)
 
 
-def table_batches(table: pa.Table, name: str, request: Request) -> Batches[pa.RecordBatch]:
+def table_batches(table: pa.Table, name: str, request: Request) -> Iterator[pa.RecordBatch]:
     """The same for a table in memory, which errors call `name`."""
     names = column_names(table.schema, request, name)
     yield from _batches([one_array(table.column(column)) for column in names], name, 0, request)
@@ -83,9 +81,8 @@ def _batches(
     request: Request,
     opening: str | None = None,
     further: Mapping[str, pa.Array] | None = None,
-) -> Batches[pa.RecordBatch]:
+) -> Iterator[pa.RecordBatch]:
     """The columns as batches, and what is wrong with them; `row` rows of the file, called `name`, come before."""
-    error = partial(_diagnose, columns, name, row, request)
     try:
         labels = [
             _labels(column, None if role == "relation" else opening)
@@ -96,9 +93,9 @@ def _batches(
         checked(batch, (request.scale or Scale()) if numbers else None)
         batch = beside(batch, further) if further else batch
     except (Malformed, pa.ArrowInvalid):
-        raise error() from None
+        raise _diagnose(columns, name, row, request) from None
     for start in range(0, len(batch), ROWS):
-        yield batch.slice(start, ROWS), error
+        yield batch.slice(start, ROWS)
 
 
 def column_names(schema: pa.Schema, request: Request, name: str) -> list[str]:

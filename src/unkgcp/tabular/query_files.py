@@ -83,15 +83,13 @@ def _file_batches(
     with Source(path) as source:
         layout = layout_of(source, request)
         if layout == PARQUET:
-            for batch, _ in parquet_batches(source, request, OPEN if open_places else None, rows, carries):
-                yield batch
+            yield from parquet_batches(source, request, OPEN if open_places else None, rows, carries)
             return
         if rows is not None:
             raise ValueError(f"{source.name} is no Parquet file: it cannot be read from the middle")
         if isinstance(layout, FactLayout):
             layout = replace(layout, opening=OPEN if open_places else None, carries=carries)
-            for batch, _ in text_batches(source, layout, layout.batch):
-                yield batch
+            yield from text_batches(source, layout, layout.batch)
             return
         from unkgcp.tabular.rdf import query_statements
 
@@ -199,7 +197,7 @@ class Table(Source):
 
     def _text(self) -> Iterator[pa.RecordBatch]:
         with Source(self._file) as source:
-            for table, _ in text_batches(source, self._layout, lambda table: table):
+            for table in text_batches(source, self._layout, lambda table: table):
                 yield from table.combine_chunks().to_batches()
 
     def _parquet(self) -> Iterator[pa.RecordBatch]:

@@ -35,8 +35,8 @@ import pyarrow as pa
 
 from unkgcp.errors import InputError, at, missing
 from unkgcp.tabular.columns import NQUADS, NTRIPLES, TURTLE, WORDS, Request, Scale
-from unkgcp.tabular.delimited import blocks_of, line_of_first
-from unkgcp.tabular.fact_batches import LONGEST_LABEL, Batches, batch_of, objection_to_labels
+from unkgcp.tabular.delimited import blocks_of
+from unkgcp.tabular.fact_batches import LONGEST_LABEL, batch_of, objection_to_labels
 from unkgcp.tabular.source import Source
 
 UNNAMED_PREFIX = "urn:unkgcp:label:"
@@ -71,13 +71,12 @@ def kind_of_line(line: str) -> str | None:
     return None
 
 
-def fact_batches(source: Source, kind: str, request: Request) -> Batches[pa.RecordBatch]:
+def fact_batches(source: Source, kind: str, request: Request) -> Iterator[pa.RecordBatch]:
     """The facts of an RDF file: those with a confidence, and then the others if they have the default."""
-    file = RdfFile(source, kind, request)
-    for rows in _some(file.facts()):
+    for rows in _some(RdfFile(source, kind, request).facts()):
         *labels, confidence = zip(*rows, strict=True)
         columns = [pa.array(column, pa.string()).dictionary_encode() for column in labels]
-        yield batch_of([*columns, pa.array(confidence, pa.float64())]), file.unreadable
+        yield batch_of([*columns, pa.array(confidence, pa.float64())])
 
 
 def query_statements(source: Source, kind: str, request: Request) -> Iterator[pa.RecordBatch]:
@@ -101,8 +100,7 @@ class RdfFile:
         self._labels = Labels(request.prefixes)
         self._tells: dict[str, bool] = {}  # whether a predicate tells a confidence
         self._by: str | None = None
-        # where lines are statements: those at hand, the number of the first, how many statements were read of them
-        self._text, self._line, self._quad = b"", 0, 0
+        self._line: int | None = None  # that was read last, where lines are statements
         # by the name of a statement: its subject, predicate and object
         self._parts: dict[str, list[str | None]] = {}
         self._confidences: dict[str, tuple[str, str, float]] = {}  # by that name: predicate, text and number
@@ -273,38 +271,18 @@ class RdfFile:
             except SyntaxError as error:
                 raise self._no_rdf(error, error.lineno) from None
             return
-        self._line = line_of_first(self._source)
-        for block in blocks_of(self._source, quoted=False):
-            self._text, self._quad = block.tobytes(), 0
-            try:
-                for quad in self._parsed(self._text):
-                    yield quad
-                    self._quad += 1
-            except SyntaxError as error:
-                raise self._no_rdf(error, self._bad_line() or error.lineno) from None
-            self._line += self._text.count(b"\n")
-
-    def _parsed(self, text: bytes) -> Iterator[Any]:
         # Turtle's parser reads N-Triples, and RDF-star, which that of N-Triples does not
-        formats = _library().RdfFormat
-        return _library().parse(text, format=formats.N_QUADS if self._kind == NQUADS else formats.TURTLE)  # type: ignore[no-any-return]
-
-    def _bad_line(self) -> int | None:
-        for number, line in enumerate(self._text.split(b"\n")):
-            try:
-                list(self._parsed(line))
-            except SyntaxError:
-                return self._line + number
-        return None
+        format = oxigraph.RdfFormat.N_QUADS if self._kind == NQUADS else oxigraph.RdfFormat.TURTLE
+        for block in blocks_of(self._source, quoted=False):
+            for self._line, line in enumerate(block.text.split(b"\n"), block.line):
+                try:
+                    yield from oxigraph.parse(line, format=format)
+                except SyntaxError as error:
+                    raise self._no_rdf(error, self._line) from None
 
     def _place(self) -> str:
-        """The file, and the line of the statement that was read last, where lines are statements."""
-        count = 0
-        for number, line in enumerate(self._text.split(b"\n")):
-            count += len(list(self._parsed(line)))
-            if count > self._quad:
-                return at(self._source.name, self._line + number)
-        return self._source.name
+        """The file, and the line that was read last, where lines are statements."""
+        return at(self._source.name, self._line)
 
     def _no_rdf(self, error: SyntaxError, line: int | None) -> InputError:
         name = {NTRIPLES: "N-Triples", NQUADS: "N-Quads", TURTLE: "Turtle"}[self._kind]
@@ -312,10 +290,6 @@ class RdfFile:
         return InputError(
             f"{at(self._source.name, line)} is no {name} ({reason}): correct it, or name another --format"
         )
-
-    def unreadable(self) -> InputError:
-        """The error for a batch that will not do, although all its statements were read."""
-        return InputError(f"{self._source.name} has a label that will not do: correct it")
 
 
 class Labels:

@@ -16,13 +16,10 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import partial
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as csv
 
 from unkgcp.errors import InputError
 from unkgcp.files import atomic_path, check_file, room_for, standard_output
@@ -30,10 +27,8 @@ from unkgcp.tabular.arrow_arrays import content, texts
 from unkgcp.tabular.source import check_remote, is_remote, sent
 
 Write = Callable[[pa.RecordBatch], None]
-Quoting = Literal["never", "needed", "always"]
 
 ENDINGS = (".tsv", ".tsv.gz", ".csv", ".csv.gz", ".parquet")
-_BY_ENDING = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
 LEVEL = 6  # of gzip: the usual balance
 ROW_GROUP = 1 << 20  # rows
 
@@ -44,18 +39,6 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
         field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_dictionary(field.type)
     ]
     return {"compression": "zstd", "use_dictionary": texts, "store_schema": False}
-
-
-@dataclass(frozen=True, slots=True)
-class Style:
-    """How to write a table: when fields of TSV and of CSV get quotation marks, and the options of Parquet."""
-
-    tsv: Quoting = "never"
-    csv: Quoting = "needed"
-    parquet: Callable[[pa.Schema], dict[str, Any]] = parquet_options
-
-
-USUAL = Style()
 
 
 def check_output(target: str | None) -> None:
@@ -76,45 +59,44 @@ def _check_ending(target: str | None) -> None:
 
 
 @contextmanager
-def open_output(target: str | None, style: Style = USUAL) -> Iterator[Write]:
-    """A function that writes answers of one schema to `target`; None and `-` are standard output, as TSV."""
+def open_output(target: str | None) -> Iterator[Write]:
+    """A function that writes batches of one schema to `target`; None and `-` are standard output, as TSV."""
     _check_ending(target)
     if target is None or target == "-":
-        stream: IO[bytes] = standard_output()
+        stream = standard_output()
         with room_for("standard output"):
-            yield _text_writer("tsv", style, "standard output")(stream)
+            yield text_writer(stream, "\t", False, "standard output")
             stream.flush()
         return
-    with write_file(target, style) as write:
+    with write_file(target) as write:
         yield write
 
 
 @contextmanager
-def write_file(target: str, style: Style = USUAL) -> Iterator[Write]:
-    """The same as `open_output` for a file, whose name is not checked."""
+def write_file(target: str, carried: bool = False) -> Iterator[Write]:
+    """The same as `open_output` for a file, whose name is not checked.
+
+    carried: whether the columns are those of a table that was read with quotation marks, and has any types.
+    """
     plain = target.lower().removesuffix(".gz")
-    format = next((_BY_ENDING[end] for end in _BY_ENDING if plain.endswith(end)), "tsv")
-    text = None if format == "parquet" else _text_writer(format, style, target)
     with (sent if is_remote(target) else atomic_path)(target) as path, ExitStack() as opened:
         sink: Any = opened.enter_context(pa.OSFile(str(path), "wb"))
         if plain != target.lower():
             # without a name and a time inside, the same rows give the same bytes
             packed = gzip.GzipFile("", "wb", LEVEL, cast(IO[bytes], sink), mtime=0)
             sink = opened.enter_context(packed)
-        yield opened.enter_context(_parquet_writer(sink, style)) if text is None else text(sink)
-
-
-def _text_writer(format: str, style: Style, name: str) -> Callable[[IO[bytes]], Write]:
-    """What makes a stream a writer of text; chosen before the stream is opened."""
-    delimiter, quoting = (",", style.csv) if format == "csv" else ("\t", style.tsv)
-    return partial(TextWriter, delimiter=delimiter, quoting=quoting, name=name)
+        if plain.endswith((".parquet", ".pq")):
+            yield opened.enter_context(_parquet_writer(sink, carried))
+        else:
+            is_csv = plain.endswith(".csv")
+            yield text_writer(sink, "," if is_csv else "\t", is_csv or carried, target)
 
 
 @contextmanager
 def write_at_the_end(stream: IO[bytes], delimiter: str) -> Iterator[Write]:
     """A function that writes quoted text; the stream gets all rows at the end, or none if something fails before."""
     with tempfile.TemporaryFile(prefix="unkgcp-") as waiting:
-        yield TextWriter(waiting, delimiter, "needed", "standard output")
+        yield text_writer(waiting, delimiter, True, "standard output")
         waiting.seek(0)
         with room_for("standard output"):
             shutil.copyfileobj(waiting, stream)
@@ -122,7 +104,7 @@ def write_at_the_end(stream: IO[bytes], delimiter: str) -> Iterator[Write]:
 
 
 @contextmanager
-def _parquet_writer(sink: Any, style: Style) -> Iterator[Write]:
+def _parquet_writer(sink: Any, carried: bool) -> Iterator[Write]:
     """Gathers batches to row groups."""
     import pyarrow.parquet as pq
 
@@ -134,7 +116,9 @@ def _parquet_writer(sink: Any, style: Style) -> Iterator[Write]:
         if waiting:
             table = gathered(waiting)
             if writer is None:
-                writer = pq.ParquetWriter(sink, table.schema, **style.parquet(table.schema))
+                writer = pq.ParquetWriter(
+                    sink, table.schema, **({} if carried else parquet_options(table.schema))
+                )
             writer.write_table(table, row_group_size=max(1, len(table)))
             waiting.clear()
 
@@ -153,51 +137,36 @@ def _parquet_writer(sink: Any, style: Style) -> Iterator[Write]:
 
 
 def gathered(batches: list[pa.RecordBatch]) -> pa.Table:
-    """Batches of one schema as one table, each column in one piece with one dictionary."""
-    columns = [_gathered(list(pieces)) for pieces in zip(*(batch.columns for batch in batches), strict=True)]
-    return pa.table(columns, names=batches[0].schema.names)
-
-
-def _gathered(pieces: list[pa.Array]) -> pa.Array | pa.ChunkedArray:
-    if len(pieces) == 1:
-        return pieces[0]
-    if not pa.types.is_dictionary(pieces[0].type):
-        return pa.chunked_array(pieces)
-    first = pieces[0].dictionary
-    if all(first.equals(piece.dictionary) for piece in pieces[1:]):
-        return pa.DictionaryArray.from_arrays(pa.concat_arrays([piece.indices for piece in pieces]), first)
-    return pa.chunked_array(pieces).unify_dictionaries().combine_chunks()
+    """Batches of one schema as one table, with one dictionary a column."""
+    table = pa.Table.from_batches(batches)
+    for place, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type):
+            first, *others = (chunk.dictionary for chunk in column.chunks)
+            if not all(map(first.equals, others)):
+                table = table.set_column(place, table.column_names[place], column.unify_dictionaries())
+    return table
 
 
 # Delimited text.
 
 
-@dataclass(slots=True)
-class TextWriter:
-    """Writes batches to a stream; the first brings the names of the columns."""
+def text_writer(stream: IO[bytes], delimiter: str, quotes: bool, name: str) -> Write:
+    """A function that writes batches to a stream; the first brings the names of the columns.
 
-    stream: IO[bytes]
-    delimiter: str
-    quoting: Quoting
-    name: str
-    fresh: bool = True
+    quotes: whether fields that need them get quotation marks; without, a field that needs them is refused.
+    """
+    has_header = False
 
-    def __call__(self, batch: pa.RecordBatch) -> None:
-        fresh, self.fresh = self.fresh, False
-        if self.quoting == "always":
-            csv.write_csv(
-                batch, self.stream, csv.WriteOptions(include_header=fresh, delimiter=self.delimiter)
-            )
-            return
+    def write(batch: pa.RecordBatch) -> None:
+        nonlocal has_header
         titles = batch.schema.names
-        if fresh:
-            self._write([texts([title]) for title in titles], titles)
-        self._write(batch.columns, titles)
+        for columns in (
+            [batch.columns] if has_header else [[texts([title]) for title in titles], batch.columns]
+        ):
+            stream.write(lines(list(map(fields, columns, titles)), delimiter))
+        has_header = True
 
-    def _write(self, columns: list[pa.Array], titles: list[str]) -> None:
-        self.stream.write(lines(list(map(self._fields, columns, titles)), self.delimiter))
-
-    def _fields(self, column: pa.Array, title: str) -> pa.Array:
+    def fields(column: pa.Array, title: str) -> pa.Array:
         """The column called `title` as fields of text."""
         kind = column.type
         if pa.types.is_dictionary(kind):
@@ -209,14 +178,14 @@ class TextWriter:
             raise InputError(f"column {title!r} ({kind}) cannot be written as text; write Parquet") from None
         if pa.types.is_primitive(kind):  # numbers and times: they hold nothing that separates fields
             return column
-        if self.quoting != "never":
-            return quoted(column, self.delimiter)
+        if quotes:
+            return quoted(column, delimiter)
         if holds_any(column, b"\t\r\n"):
             label = column.filter(pc.match_substring_regex(column, r"[\t\r\n]"))[0].as_py()
-            raise InputError(
-                f"{self.name}: the label {label!r} cannot be written as TSV; write .csv or .parquet"
-            )
+            raise InputError(f"{name}: the label {label!r} cannot be written as TSV; write .csv or .parquet")
         return column
+
+    return write
 
 
 def lines(columns: list[pa.Array], delimiter: str) -> memoryview:

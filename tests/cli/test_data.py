@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import config_file
 from unkgcp.graph import fetching
-from unkgcp.graph.fetching import Official, Patience, blob_id
+from unkgcp.graph.fetching import Patience, blob_id
 
 PARTS = {
     "train": "a\tlikes\tb\t0.5\nb\tlikes\tc\t0.25\na\tlikes\tb\t0.75\n",
@@ -113,7 +113,9 @@ class TestFetch:
     def mirror(self, tmp_path, folder, monkeypatch):
         """A web server with the files of `folder` as `tiny`."""
         folder.rename(tmp_path / "tiny")
-        official = {f"{part}.tsv": Official(blob_id(tmp_path / "tiny" / f"{part}.tsv")) for part in PARTS}
+        official = {
+            f"{part}.tsv": blob_id((tmp_path / "tiny" / f"{part}.tsv").read_bytes()) for part in PARTS
+        }
         monkeypatch.setattr(fetching, "OFFICIAL", {"tiny": official})
         monkeypatch.setattr(
             fetching.fetch, "__kwdefaults__", {**fetching.fetch.__kwdefaults__, "patience": Patience(2, 2, 0)}

@@ -202,8 +202,7 @@ class Oracle:
 
     def cdf(self, graph: Graph, value: ArrayLike) -> Floats:
         """P(confidence <= value) for a value, or one value a row: (n,)."""
-        values = np.broadcast_to(np.asarray(value, dtype=np.float64), (len(graph),))
-        return self.mixture(graph).below(np.floor(values * STEPS + 1e-6))
+        return self.coverage(graph, 0.0, value)
 
     def coverage(self, graph: Graph, lower: ArrayLike, upper: ArrayLike) -> Floats:
         """P(lower <= confidence <= upper), the conditional coverage of any given intervals: (n,)."""
@@ -216,8 +215,7 @@ class Oracle:
     def mean(self, graph: Graph) -> Floats:
         """The expected confidence, the best prediction in squared error: (n,)."""
         values = np.arange(LOWEST, STEPS + 1) / STEPS
-        found = [np.diff(below, axis=1) @ values for below in self._tables(graph)]
-        return np.concatenate(found) if found else np.empty(0)
+        return np.concatenate([np.diff(below, axis=1) @ values for below in self._tables(graph)])
 
     def interval(self, graph: Graph, confidence: float) -> Floats:
         """The shortest interval that covers with this probability, given the triple: (n, 2).
@@ -226,8 +224,7 @@ class Oracle:
         """
         if not 0 < confidence <= 1:
             raise ValueError(f"confidence is {confidence}, expected a number in (0, 1]")
-        found = [_shortest(below, confidence) for below in self._tables(graph)]
-        return np.concatenate(found) if found else np.empty((0, 2))
+        return np.concatenate([_shortest(below, confidence) for below in self._tables(graph)])
 
     def central(self, graph: Graph, confidence: float) -> Floats:
         """From the (1 - confidence) / 2 to the (1 + confidence) / 2 quantile, given the triple: (n, 2).
@@ -235,8 +232,7 @@ class Oracle:
         No interval has a smaller expected interval score, whatever one knows.
         """
         tail = (1 - confidence) / 2
-        found = [_quantiles(below, (tail, 1 - tail)) for below in self._tables(graph)]
-        return np.concatenate(found) if found else np.empty((0, 2))
+        return np.concatenate([_quantiles(below, (tail, 1 - tail)) for below in self._tables(graph)])
 
     def width(self, graph: Graph, confidence: float) -> float:
         """Mean width of the shortest intervals: no method that covers every kind of query equally can be sharper."""
@@ -256,10 +252,10 @@ class Oracle:
         return graph.with_ends(np.sort([mixture.draw(generator) for _ in range(2)], axis=0).T)
 
     def _tables(self, graph: Graph) -> Iterator[Floats]:
-        """P(confidence < LOWEST), P(<= LOWEST), ... P(<= STEPS), for some rows of the graph at a time."""
+        """P(confidence < LOWEST), P(<= LOWEST), ... P(<= STEPS), for some rows at a time, at least one table."""
         steps = np.arange(LOWEST - 1, STEPS + 1, dtype=np.float64)
         mixture = self.mixture(graph)
-        for start in range(0, len(graph), ROWS):
+        for start in range(0, max(len(graph), 1), ROWS):
             part = mixture[start : start + ROWS]
             yield part.below(np.broadcast_to(steps, (len(part.place), len(steps))))
 
@@ -299,28 +295,16 @@ def place_of(
 
 
 def _shortest(below: Floats, confidence: float) -> Floats:
-    """Shortest windows that hold a mass, by bisection of the width, from tables (n, values + 1): (n, 2)."""
-    n, values = below.shape[0], below.shape[1] - 1
-    # the table in one row, with the whole mass as often as a window may reach beyond the largest value
-    beyond = np.broadcast_to(below[:, -1:], (n, values))
-    flat, begin = np.concatenate([below, beyond], axis=1).ravel(), np.arange(n)[:, None] * (2 * values + 1)
-    place = begin + np.arange(values)
-
-    def masses(width: NDArray[np.int64]) -> Floats:
-        window: Floats = flat.take(place + width[:, None] + 1) - below[:, :-1]
-        return window
-
-    enough = confidence - 1e-12
-    narrow, wide = np.zeros(n, dtype=np.int64), np.full(n, values - 1, dtype=np.int64)
-    while np.any(narrow < wide):
-        middle = (narrow + wide) // 2
-        holds = masses(middle).max(axis=1) >= enough
-        wide = np.where(holds, middle, wide)
-        narrow = np.where(holds, narrow, middle + 1)
-    first = masses(wide).argmax(axis=1)
-    # a window that starts near the upper end stops there, so its width is what is left
-    last = np.minimum(first + wide, values - 1)
-    return np.stack([first + LOWEST, last + LOWEST], axis=1) / STEPS
+    """The shortest windows that hold a mass, of several the fullest, from tables (n, values + 1): (n, 2)."""
+    ends, start = np.empty((len(below), 2)), np.arange(below.shape[1] - 1)
+    for row, held in enumerate(below):
+        # the window from each value to the first at which it holds enough, where there is one
+        stop = np.searchsorted(held, held[:-1] + confidence - 1e-12)
+        width = np.where(stop < len(held), stop - start, len(held))
+        mass = held[np.minimum(stop, len(held) - 1)] - held[:-1]
+        first = np.where(width == width.min(), mass, -1.0).argmax()
+        ends[row] = first, first + width[first] - 1
+    return (ends + LOWEST) / STEPS
 
 
 def _quantiles(below: Floats, shares: tuple[float, float]) -> Floats:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import Graph, contained
+from unkgcp.graph.kinds import Kinds
 
 BINS = 10
 ATOM = 0.01  # a value that this share of the facts has is an atom
@@ -93,10 +94,10 @@ def describe(dataset: Dataset) -> Description:
     keys = graph.keys
     learned = np.sort(keys[: len(splits.train) + len(splits.validation)])
     calibration, test = splits.calibration.keys, splits.test.keys
-    seen = graph[: len(learned)]
-    new_relations = _used(graph.relation, graph.n_relations) & ~_used(seen.relation, graph.n_relations)
-    entities = _used(graph.head, graph.n_entities) | _used(graph.tail, graph.n_entities)
-    seen_entities = _used(seen.head, graph.n_entities) | _used(seen.tail, graph.n_entities)
+    there, seen = (
+        Kinds.of(facts, graph.n_entities, graph.n_relations) for facts in (graph, graph[: len(learned)])
+    )
+    new_relations = there.seen_relations & ~seen.seen_relations
     ordered = np.sort(keys)
     again = ordered[1:][ordered[1:] == ordered[:-1]]
     negatives, softlogic = dataset.negatives, dataset.softlogic
@@ -104,9 +105,9 @@ def describe(dataset: Dataset) -> Description:
         data=dataset.name,
         facts=len(graph),
         **splits.sizes(),
-        entities=int(entities.sum()),
-        relations=int(_used(graph.relation, graph.n_relations).sum()),
-        entities_unseen_in_training=int((entities & ~seen_entities).sum()),
+        entities=int(there.seen_entities.sum()),
+        relations=int(there.seen_relations.sum()),
+        entities_unseen_in_training=int((there.seen_entities & ~seen.seen_entities).sum()),
         relations_unseen_in_training=int(new_relations.sum()),
         test_rows_in_unseen_relations=int(new_relations[splits.test.relation].sum()),
         distinct_triples=len(keys) - len(again),
@@ -132,27 +133,16 @@ def _confidences(confidence: NDArray[np.float64]) -> Confidences:
     large = np.flatnonzero(counts >= ATOM * len(confidence))
     large = large[np.argsort(-counts[large], kind="stable")]
     atoms = [Atom(float(values[i]), int(counts[i]), float(counts[i] / len(confidence))) for i in large]
+    # 0.7 belongs to [0.7, 0.8), though in binary it lies below seven tenths of the range
+    bins = np.floor(confidence * BINS + 1e-9).astype(np.int64).clip(0, BINS - 1)
     return Confidences(
         minimum=float(confidence.min()),
         maximum=float(confidence.max()),
         mean=float(confidence.mean()),
         standard_deviation=float(confidence.std()),
-        histogram=_histogram(confidence),
+        histogram=np.bincount(bins, minlength=BINS).tolist(),
         atoms=atoms,
     )
-
-
-def _histogram(confidence: NDArray[np.float64]) -> list[int]:
-    # 0.7 belongs to [0.7, 0.8), though in binary it lies below seven tenths of the range
-    bins = np.floor(confidence * BINS + 1e-9).astype(np.int64)
-    counts: list[int] = np.bincount(np.clip(bins, 0, BINS - 1), minlength=BINS).tolist()
-    return counts
-
-
-def _used(ids: NDArray[np.int32], n: int) -> NDArray[np.bool_]:
-    used = np.zeros(n, dtype=np.bool_)
-    used[ids] = True
-    return used
 
 
 def _count_in(keys: NDArray[np.int64], ordered: NDArray[np.int64]) -> int:

@@ -12,9 +12,10 @@ import hashlib
 import http.client
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -37,39 +38,31 @@ class FetchError(RuntimeError):
     """A download failed or was refused: not the user's input, but something they can act on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Official:
-    """A published file: the base address of its repository and its git blob id."""
-
-    blob: str
-    base: str = UKGE
-
-
-# NL27k's official test_with_neg.tsv uses ids where the other files use names; the tables that join the two
-# were published with a later paper of the same authors.
-OFFICIAL: dict[str, dict[str, Official]] = {
+# The git blob id of each file. NL27k's official test_with_neg.tsv uses ids where the other files use names; the tables
+# that join the two (.csv) were published with a later paper of the same authors.
+OFFICIAL: dict[str, dict[str, str]] = {
     "cn15k": {
-        "train.tsv": Official("8f6ffded2c097ef2014cdbd387e10fcaf46ca9ff"),
-        "val.tsv": Official("acc77e6f762142b9d4f569cc17a7bf7da68c8560"),
-        "test.tsv": Official("27c6036baa2a535622c289bf2650be0ffbb5facf"),
-        "test_with_neg.tsv": Official("e30803e69c07133c47769587939f5eb67eec4835"),
-        "softlogic.tsv": Official("cc703b59ae3759548b8601f61fc744354c2ec7b3"),
+        "train.tsv": "8f6ffded2c097ef2014cdbd387e10fcaf46ca9ff",
+        "val.tsv": "acc77e6f762142b9d4f569cc17a7bf7da68c8560",
+        "test.tsv": "27c6036baa2a535622c289bf2650be0ffbb5facf",
+        "test_with_neg.tsv": "e30803e69c07133c47769587939f5eb67eec4835",
+        "softlogic.tsv": "cc703b59ae3759548b8601f61fc744354c2ec7b3",
     },
     "nl27k": {
-        "train.tsv": Official("56a3ba485a1f32363b6bcb91791c1fedd3fa10f0"),
-        "val.tsv": Official("5a320a3da58aa530d0989b26d6a4e8135dbdeaaa"),
-        "test.tsv": Official("56d444ca5b683e569a1d974e49b137fd8c19e5ac"),
-        "test_with_neg.tsv": Official("c6a4e740e2852dd9e97c15a39974665a01173853"),
-        "softlogic.tsv": Official("30357b65ef50e7273127c1629368eae092261df2"),
-        "entity_id.csv": Official("962b0285d8582159f99d02295190c8228cfe2e27", BEURRE),
-        "relation_id.csv": Official("2a3f7baa3c4a39a65b55eaf9ca0537aefad0f3bc", BEURRE),
+        "train.tsv": "56a3ba485a1f32363b6bcb91791c1fedd3fa10f0",
+        "val.tsv": "5a320a3da58aa530d0989b26d6a4e8135dbdeaaa",
+        "test.tsv": "56d444ca5b683e569a1d974e49b137fd8c19e5ac",
+        "test_with_neg.tsv": "c6a4e740e2852dd9e97c15a39974665a01173853",
+        "softlogic.tsv": "30357b65ef50e7273127c1629368eae092261df2",
+        "entity_id.csv": "962b0285d8582159f99d02295190c8228cfe2e27",
+        "relation_id.csv": "2a3f7baa3c4a39a65b55eaf9ca0537aefad0f3bc",
     },
     "ppi5k": {
-        "train.tsv": Official("18b88239bcfd133e53fd80872ffdf635340d3cba"),
-        "val.tsv": Official("c4f64909001d9a737ab7c8a576e0d7410c4e7c24"),
-        "test.tsv": Official("795d1cd3fad2148348dafc2a721e4e2afe5991d3"),
-        "test_with_neg.tsv": Official("300dbc2b9162f6194d7fe3f2833e8707b0571d93"),
-        "softlogic.tsv": Official("79d8cd083d5b50e8e51ad51d15c1043e0827468b"),
+        "train.tsv": "18b88239bcfd133e53fd80872ffdf635340d3cba",
+        "val.tsv": "c4f64909001d9a737ab7c8a576e0d7410c4e7c24",
+        "test.tsv": "795d1cd3fad2148348dafc2a721e4e2afe5991d3",
+        "test_with_neg.tsv": "300dbc2b9162f6194d7fe3f2833e8707b0571d93",
+        "softlogic.tsv": "79d8cd083d5b50e8e51ad51d15c1043e0827468b",
     },
 }
 
@@ -110,13 +103,12 @@ def fetch(
         folder.mkdir(parents=True, exist_ok=True)
         missing = _missing(folder, OFFICIAL[name])
         for position, file in enumerate(missing):
-            official = OFFICIAL[name][file]
-            source = f"{(url or official.base).rstrip('/')}/{name}/{file}"
-            report = _reporter(progress, len(OFFICIAL[name]) - len(missing) + position, file)
-            content = _fetch_file(source, official.blob, patience, report)
-            partial = folder / f".{file}.part"
-            partial.write_bytes(content)
-            partial.replace(folder / file)
+            base = url or (BEURRE if file.endswith(".csv") else UKGE)
+            report = partial(_report, progress, len(OFFICIAL[name]) - len(missing) + position, file)
+            content = _fetch_file(f"{base.rstrip('/')}/{name}/{file}", OFFICIAL[name][file], patience, report)
+            partial_file = folder / f".{file}.part"
+            partial_file.write_bytes(content)
+            partial_file.replace(folder / file)
     except FetchError:
         with suppress(OSError):  # stays if something is in it
             folder.rmdir()
@@ -130,45 +122,31 @@ def fetch(
     return folder
 
 
-def _missing(folder: Path, files: dict[str, Official]) -> list[str]:
+def _missing(folder: Path, blobs: dict[str, str]) -> list[str]:
     """The files that are not there yet. One with other content is the user's own, and an error."""
-    there = [file for file in files if (folder / file).exists()]
+    there = [file for file in blobs if (folder / file).exists()]
     for file in there:
-        if blob_id(folder / file) != files[file].blob:
+        if blob_id((folder / file).read_bytes()) != blobs[file]:
             raise InputError(
                 f"{folder / file} is there but is not the official file; "
                 "move it away or choose another folder with --data-dir"
             )
-    return [file for file in files if file not in there]
+    return [file for file in blobs if file not in there]
 
 
-def blob_id(path: str | os.PathLike[str]) -> str:
-    """The id that git gives the content of a file."""
-    return _blob_id(Path(path).read_bytes())
-
-
-def _blob_id(content: bytes) -> str:
-    """SHA-1 of `blob <bytes>`, a zero byte and the content."""
+def blob_id(content: bytes) -> str:
+    """The id that git gives the content of a file: SHA-1 of `blob <bytes>`, a zero byte and the content."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-Report = Callable[
-    [int, int | None], None
-]  # called with the bytes received and, if known, the bytes of the file
+Report = Callable[[int, int | None], None]
+"""Called with the bytes received and, if known, the bytes of the file."""
 
 
-def _reporter(progress: Progress, position: int, file: str) -> Report:
+def _report(progress: Progress, position: int, file: str, done: int, total: int | None) -> None:
     """Reports bytes of one file as part of the progress over all files."""
-
-    def report(done: int, total: int | None) -> None:
-        of, share = (f" of {total / 1e6:.1f}", done / total) if total else ("", 0.0)
-        progress.update(position + share, f"{file} {done / 1e6:.1f}{of} MB")
-
-    return report
-
-
-class _Passing(Exception):
-    """A failure that another attempt may cure."""
+    of, share = (f" of {total / 1e6:.1f}", done / total) if total else ("", 0.0)
+    progress.update(position + share, f"{file} {done / 1e6:.1f}{of} MB")
 
 
 def _fetch_file(source: str, blob: str, patience: Patience, report: Report) -> bytes:
@@ -179,51 +157,41 @@ def _fetch_file(source: str, blob: str, patience: Patience, report: Report) -> b
             time.sleep(patience.pause * 2 ** (attempt - 1))
         try:
             content = _receive(source, patience.timeout, report)
-        except _Passing as passing:
-            problem = str(passing)
-            continue
-        found = _blob_id(content)
-        if found == blob:
-            return content
-        problem = f"its content is not the published one (git blob id {found}, expected {blob})"
+            if blob_id(content) == blob:
+                return content
+            problem = (
+                f"its content is not the published one (git blob id {blob_id(content)}, expected {blob})"
+            )
+        except HTTPError as error:
+            problem = f"the server answered {error.code} {error.reason}"
+            if error.code not in PASSING:
+                raise FetchError(
+                    f"{public(source)} cannot be fetched: {problem}; check the address or --url"
+                ) from None
+        except (OSError, http.client.HTTPException) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            problem = f"the connection broke ({reason or type(reason).__name__})"
+            if isinstance(reason, TimeoutError):
+                problem = f"nothing came for {patience.timeout:g} seconds"
     raise FetchError(
         f"{public(source)} could not be had in {patience.attempts} attempts: {problem}; "
-        "try again later or name a mirror: unkgcp data fetch NAME MIRROR"
+        "try again later or name a mirror with --url"
     )
 
 
 def _receive(source: str, timeout: float, report: Report) -> bytes:
     request = Request(source, headers={"User-Agent": f"unkgcp/{__version__}"})
     content = bytearray()
-    with _judged(source, timeout), urlopen(request, timeout=timeout) as response:
+    with urlopen(request, timeout=timeout) as response:
         length = response.headers.get("Content-Length", "")
         total = int(length) if length.isdecimal() else None
         while piece := response.read(CHUNK):
             content += piece
             if len(content) > LARGEST:
                 raise FetchError(
-                    f"{public(source)} is larger than {LARGEST >> 20} MiB and was refused; check the address"
+                    f"{public(source)} is larger than {LARGEST >> 20} MiB and was refused; check --url"
                 )
             report(len(content), total)
     if total is not None and len(content) < total:
-        raise _Passing(f"the connection ended after {len(content):,} of {total:,} bytes")
+        raise ConnectionError(f"it ended after {len(content):,} of {total:,} bytes")
     return bytes(content)
-
-
-@contextmanager
-def _judged(source: str, timeout: float) -> Iterator[None]:
-    """Errors of a connection become `_Passing` if another attempt may cure them, else `FetchError`."""
-    try:
-        yield
-    except HTTPError as error:
-        sentence = f"the server answered {error.code} {error.reason}"
-        if error.code in PASSING:
-            raise _Passing(sentence) from None
-        raise FetchError(
-            f"{public(source)} cannot be fetched: {sentence}; check the address, or name another mirror"
-        ) from None
-    except (OSError, http.client.HTTPException) as error:
-        reason = error.reason if isinstance(error, URLError) else error
-        if isinstance(reason, TimeoutError):
-            raise _Passing(f"nothing came for {timeout:g} seconds") from None
-        raise _Passing(f"the connection broke ({reason or type(reason).__name__})") from None

@@ -217,69 +217,52 @@ Queries: TypeAlias = (
 )
 
 
-def as_queries(queries: Any) -> Queries:
-    """Queries as one of the forms below: frames of pandas and polars become Arrow tables, other iterables lists."""
+def as_queries(queries: Any) -> Graph | Triples | pa.Table | pa.RecordBatch | NDArray[np.integer]:
+    """Queries as a graph, ids, or an Arrow table of labels, which is made of frames and rows."""
     if isinstance(queries, Graph | Triples | pa.Table | pa.RecordBatch):
         return queries
-    if isinstance(queries, np.ndarray):
-        if queries.dtype.kind in "UO" and queries.ndim == 2:
-            return [tuple(row) for row in queries.tolist()]
+    if isinstance(queries, np.ndarray) and queries.dtype.kind not in "UO":
         return queries
-    columns = list(getattr(queries, "columns", ()))
-    if columns and hasattr(queries, "__getitem__"):
-        names = [name for name in Triples._fields if name in columns]
-        return pa.table({name: _label_column(queries[name]) for name in names})
-    return list(queries)
-
-
-def _label_column(column: Any) -> pa.Array:
-    """The labels of a column of pandas or polars."""
-    if hasattr(column, "to_arrow"):
-        return column.to_arrow().cast(pa.string())
-    return pa.array(column, pa.string(), from_pandas=True)
+    if hasattr(queries, "columns"):  # only those of the triples, since others may hold anything
+        queries = queries[[name for name in Triples._fields if name in queries.columns]]
+    if (table := _table(queries)) is not None:
+        return pa.table([column.cast(pa.string()) for column in table.columns], table.column_names)
+    rows = list(queries)
+    for place, query in enumerate(rows):
+        if isinstance(query, str) or len(query) != 3 or not all(isinstance(label, str) for label in query):
+            raise ValueError(f"query {place} is {query!r}; expected three labels (head, relation, tail)")
+    return pa.table([as_labels([row[place] for row in rows]) for place in range(3)], list(Triples._fields))
 
 
 def to_triples(queries: Queries, vocabulary: Vocabulary) -> Triples:
-    """Ids of queries: label triples, an Arrow table with columns head, relation and tail, a graph, or ids.
+    """Ids of queries: label triples, a table with columns head, relation and tail, a graph, or ids.
 
     Ids may come as `Triples` or as an integer array of shape (n, 3). The ends of triples of a symmetric relation are
     put in canonical order, so that both directions get one answer.
     """
-    if isinstance(queries, Triples):
-        return Triples(*vocabulary.canonical(*queries))
-    if isinstance(queries, Graph):
-        facts = queries.over(vocabulary)
+    known = as_queries(queries)
+    if isinstance(known, Triples):
+        return Triples(*vocabulary.canonical(*known))
+    if isinstance(known, Graph):
+        facts = known.over(vocabulary)
         return Triples(facts.head, facts.relation, facts.tail)
-    if isinstance(queries, pa.Table | pa.RecordBatch):
-        missing = [name for name in Triples._fields if name not in queries.schema.names]
+    if isinstance(known, pa.Table | pa.RecordBatch):
+        missing = [name for name in Triples._fields if name not in known.schema.names]
         if missing:
             raise ValueError(f"the table has no column {missing[0]!r}; it needs head, relation and tail")
-        return Triples(*vocabulary.triple_ids(*(queries.column(name) for name in Triples._fields)))
-    if isinstance(queries, np.ndarray):
-        if queries.ndim != 2 or queries.shape[1] != 3 or queries.dtype.kind not in "iu":
-            raise ValueError(f"ids must be an integer array (n, 3), got {queries.dtype} {queries.shape}")
-        inside = (queries >= 0) & (queries <= np.iinfo(np.int32).max)
-        # converted first, since arrays of unsigned integers cannot hold -1
-        known = np.where(inside, queries.astype(np.int32), -1)
-        return Triples(*vocabulary.canonical(*np.ascontiguousarray(known.T)))
-    for place, query in enumerate(queries):
-        if isinstance(query, str) or len(query) != 3 or not all(isinstance(label, str) for label in query):
-            raise ValueError(f"query {place} is {query!r}; expected three labels (head, relation, tail)")
-    return Triples(*vocabulary.triple_ids(*_label_arrays(queries)))
+        return Triples(*vocabulary.triple_ids(*(known.column(name) for name in Triples._fields)))
+    if known.ndim != 2 or known.shape[1] != 3 or known.dtype.kind not in "iu":
+        raise ValueError(f"ids must be an integer array (n, 3), got {known.dtype} {known.shape}")
+    inside = (known >= 0) & (known <= np.iinfo(np.int32).max)
+    # converted first, since arrays of unsigned integers cannot hold -1
+    ids = np.where(inside, known.astype(np.int32), -1)
+    return Triples(*vocabulary.canonical(*np.ascontiguousarray(ids.T)))
 
 
 def labels_of(queries: Queries) -> pa.Table | pa.RecordBatch | None:
     """Columns head, relation and tail of queries that came as labels; None for ids and graphs."""
-    if isinstance(queries, pa.Table | pa.RecordBatch):
-        return queries.select(list(Triples._fields))
-    if isinstance(queries, Graph | Triples | np.ndarray):
-        return None
-    return pa.table(_label_arrays(queries), names=list(Triples._fields))
-
-
-def _label_arrays(queries: Sequence[tuple[str, str, str]]) -> list[pa.StringArray]:
-    """Heads, relations and tails of label triples."""
-    return [as_labels([query[place] for query in queries]) for place in range(3)]
+    table = as_queries(queries)
+    return table.select(list(Triples._fields)) if isinstance(table, pa.Table | pa.RecordBatch) else None
 
 
 def spelt(column: pa.Array) -> pa.StringArray:

@@ -173,18 +173,6 @@ class TestConceptNet:
         graph = read(path, scale=Scale("log", cap=3.0, low=0.5))
         assert graph.confidence.tolist() == pytest.approx([0.5 + 0.5 * np.log(2) / np.log(3), 0.5, 1.0])
 
-    def test_one_language(self, tmp_path):
-        path = written(tmp_path / "cn.csv", self.TRAP + self.DOG + self.HEAVY)
-        graph = read(path, language="en")
-        assert [fact[0] for fact in facts_of(graph)] == ["/c/en/dog/n", "/c/en/cat"]
-        assert "/c/fr/chien" not in graph.vocabulary.entities.to_pylist()
-        with pytest.raises(InputError, match="holds no facts"):
-            read(path, language="de")
-
-    def test_only_conceptnet_knows_languages(self, tmp_path):
-        with pytest.raises(InputError, match="string-links, which knows no languages"):
-            read(written(tmp_path / "links.txt", LINKS), language="en")
-
     @pytest.mark.parametrize(
         ("line", "message"),
         [

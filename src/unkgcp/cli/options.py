@@ -68,7 +68,6 @@ _READING = (
 # settings of reading that have no option: the arguments of `unkgcp.read` of these names
 READING = {
     "header": bool,
-    "language": str,
     "skip_missing": bool,
     "default_confidence": float,
     "prefixes": dict,

@@ -189,7 +189,7 @@ def command(
     )
     if engine == "local":
         check_output(output)
-    total = count_queries(queries, **reading)
+    total = count_queries(queries)
     reading["carries"] = carries
     predictor = Predictor.load(run)
     if prefixes := prefixes_of(predictor.provenance.get("data", {})):

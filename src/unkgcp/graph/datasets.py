@@ -152,7 +152,6 @@ def read(
                   that are intervals, whose ends are the columns lower and upper
     scale         how numbers become confidences; if not given they are confidences already, except in files of
                   STRING (of 1000) and ConceptNet (the paper's logarithmic scale)
-    language      ConceptNet only: keep the assertions within one language, `en` for instance
     skip_missing  leave out rows whose confidence is empty or NaN; they are an error otherwise
     default_confidence     the number that such rows have instead
     prefixes               RDF: names for the beginnings of IRIs, {"wd": "http://www.wikidata.org/entity/"}

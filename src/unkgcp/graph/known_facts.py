@@ -40,16 +40,6 @@ class Facts(NamedTuple):
     confidence: NDArray[np.float64]
 
 
-class StoredFacts(NamedTuple):
-    """All facts as they are stored; the facts of head h are rows offsets[h] to offsets[h + 1]."""
-
-    offsets: Integers
-    relation: Integers
-    tail: Integers
-    code: Integers
-    values: NDArray[np.float64]
-
-
 COLUMNS = (
     Field("offsets", np.unsignedinteger, ("entities+1",), rising=True),
     Field("relation", np.unsignedinteger, ("facts",), high="relations"),
@@ -61,25 +51,33 @@ COLUMNS = (
 
 @dataclass(frozen=True, eq=False)
 class KnownFacts:
-    """Training facts, sorted by head, relation and tail."""
+    """Training facts, sorted by head, relation and tail; those of head h are rows offsets[h] to offsets[h + 1]."""
 
-    columns: StoredFacts
+    offsets: Integers
+    relation: Integers
+    tail: Integers
+    code: Integers
+    values: NDArray[np.float64]
 
     @classmethod
     def of(cls, facts: Graph) -> KnownFacts:
-        return cls(_columns(facts))
+        order = np.argsort(facts.keys, kind="stable")
+        values = distinct(facts.confidence)
+        code = places_among(values, facts.confidence[order], np.min_scalar_type(max(len(values) - 1, 0)))
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(facts.head, minlength=facts.n_entities))])
+        return cls(_small(offsets), _small(facts.relation[order]), _small(facts.tail[order]), code, values)
 
     @classmethod
     def stored(cls, arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) -> KnownFacts:
         """The facts that `arrays` gave; ValueError if they are not facts over so many entities and relations."""
         sizes = check_fields(arrays, COLUMNS, entities=entities, relations=relations)
-        columns = StoredFacts(**arrays)
-        if columns.offsets[0] != 0 or columns.offsets[-1] != sizes["facts"]:
+        known = cls(**arrays)
+        if known.offsets[0] != 0 or known.offsets[-1] != sizes["facts"]:
             raise ValueError("the heads do not add up to the facts")
-        return cls(columns)
+        return known
 
     def __len__(self) -> int:
-        return len(self.columns.tail)
+        return len(self.tail)
 
     def of_head(self, head: int) -> Facts:
         """The facts with this head."""
@@ -93,9 +91,7 @@ class KnownFacts:
     def tails(self, head: int, relation: int) -> Ids:
         """The tails of (head, relation, ?), sorted; the tail of a repeated fact is repeated."""
         start, stop = self._range(head)
-        tails: Ids = self.columns.tail[start:stop][self.columns.relation[start:stop] == relation].astype(
-            np.int32
-        )
+        tails: Ids = self.tail[start:stop][self.relation[start:stop] == relation].astype(np.int32)
         return tails
 
     def heads(self, relation: int, tail: int) -> Ids:
@@ -109,28 +105,27 @@ class KnownFacts:
         return Graph(*self._facts(np.arange(len(self))), vocabulary)
 
     def _range(self, head: int) -> tuple[int, int]:
-        return int(self.columns.offsets[head]), int(self.columns.offsets[head + 1])
+        return int(self.offsets[head]), int(self.offsets[head + 1])
 
     def _facts(self, rows: NDArray[np.int64]) -> Facts:
-        columns = self.columns
-        head = np.searchsorted(columns.offsets, rows, side="right") - 1
+        head = np.searchsorted(self.offsets, rows, side="right") - 1
         return Facts(
             head.astype(np.int32),
-            columns.relation[rows].astype(np.int32),
-            columns.tail[rows].astype(np.int32),
-            columns.values[columns.code[rows]],
+            self.relation[rows].astype(np.int32),
+            self.tail[rows].astype(np.int32),
+            self.values[self.code[rows]],
         )
 
     @cached_property
     def _tails_first(self) -> tuple[Integers, Integers]:
         """Rows sorted by tail, and where those of each tail begin; made when first needed."""
-        tail = self.columns.tail
-        counts = np.bincount(tail, minlength=len(self.columns.offsets) - 1)
+        tail = self.tail
+        counts = np.bincount(tail, minlength=len(self.offsets) - 1)
         return np.argsort(tail, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The columns by name, for saving."""
-        return dict(self.columns._asdict())
+        return {field.name: getattr(self, field.name) for field in COLUMNS}
 
 
 def facts_to_arrays(parts: Mapping[str, Graph | None]) -> dict[str, NDArray[Any]]:
@@ -163,16 +158,6 @@ def facts_from_arrays(
         known = KnownFacts.stored(own, entities, relations) if own else None
         found.append(None if known is None or vocabulary is None else known.graph(vocabulary))
     return found
-
-
-def _columns(facts: Graph) -> StoredFacts:
-    order = np.argsort(facts.keys, kind="stable")
-    values = distinct(facts.confidence)
-    code = places_among(values, facts.confidence[order], np.min_scalar_type(max(len(values) - 1, 0)))
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(facts.head, minlength=facts.n_entities))])
-    return StoredFacts(
-        _small(offsets), _small(facts.relation[order]), _small(facts.tail[order]), code, values
-    )
 
 
 def distinct(confidence: NDArray[np.float64]) -> NDArray[np.float64]:

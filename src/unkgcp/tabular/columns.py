@@ -329,7 +329,6 @@ class Request:
     header           whether the first line names the columns; None: recognise it
     columns          head, relation, tail and confidence by name, or by position counted from 0
     scale            how numbers become confidences; None: as is usual for the format
-    language         ConceptNet only: keep the assertions within one language, `en` for instance
     skip_missing     leave out rows whose confidence is empty or NaN; they are an error otherwise
     default_confidence     the number that such rows have instead, as if it stood in the file
     prefixes               RDF: names for the beginnings of IRIs, see `unkgcp.tabular.rdf`; not used elsewhere
@@ -341,7 +340,6 @@ class Request:
     header: bool | None = None
     columns: Columns | None = None
     scale: Scale | None = None
-    language: str | None = None
     skip_missing: bool = False
     default_confidence: float | None = None
     prefixes: Mapping[str, str] | None = None
@@ -371,7 +369,6 @@ class Options(TypedDict, total=False):
     header: bool | None
     columns: Columns | None
     scale: Scale | None
-    language: str | None
     skip_missing: bool
     default_confidence: float | None
     prefixes: Mapping[str, str] | None

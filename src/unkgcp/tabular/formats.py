@@ -33,7 +33,6 @@ from unkgcp.tabular.fact_batches import (
 from unkgcp.tabular.source import Source, is_parquet, records
 
 Numbers = Callable[[pa.StringArray], pa.DoubleArray]
-Filter = Callable[[pa.RecordBatch], pa.BooleanArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,7 @@ class TextFormat:
     `signature` recognises such a file by the fields of its first line; a format without one is known by the name of
     the file. `columns` are those of head, relation, tail and confidence, by name where there is a header, else by
     position; for None they are found file by file. `relation` is the one relation of a file that has no column for it.
-    `numbers` extracts confidences from fields that are more than a number, null where there is none. `by_language`
-    gives the filter that keeps the facts of one language.
+    `numbers` extracts confidences from fields that are more than a number, null where there is none.
     """
 
     name: str
@@ -57,7 +55,6 @@ class TextFormat:
     scale: Scale = field(default_factory=Scale)
     numbers: Numbers | None = None
     signature: Callable[[Sequence[str]], bool] | None = None
-    by_language: Callable[[str], Filter] | None = None
 
     def fields(self, line: str) -> list[str]:
         """The fields of one line; in a quoted format possibly more than one line."""
@@ -77,13 +74,6 @@ class TextFormat:
         else:
             header = bool(self.header)
             places = tuple(self._place(column, first, name) for column in self.columns)
-        keep = None
-        if request.language is not None:
-            if self.by_language is None:
-                raise InputError(
-                    f"{name} is read as {self.name}, which knows no languages: leave the language out"
-                )
-            keep = self.by_language(request.language)
         positions: list[int | None] = list(places)
         if self.relation is not None:
             positions.insert(1, None)
@@ -96,7 +86,6 @@ class TextFormat:
             positions=tuple(positions[: None if request.with_confidence else 3]),
             format=self,
             scale=request.scale or self.scale,
-            keep=keep,
             request=request,
             titles=tuple(first) if header else tuple(f"column_{place}" for place in range(len(first))),
         )
@@ -122,7 +111,6 @@ class FactLayout(Layout):
     positions: tuple[int | None, ...]
     format: TextFormat
     scale: Scale
-    keep: Filter | None
     request: Request
     opening: str | None = None
     """What stands for a head or tail that is empty; None: they must not be."""
@@ -133,7 +121,7 @@ class FactLayout(Layout):
     @property
     def further(self) -> dict[str, int]:
         """The columns that come along, by what they are called."""
-        if not self.carries or self.keep is not None:
+        if not self.carries:
             return {}
         return {title: place for place, title in enumerate(self.titles) if place not in self.positions}
 
@@ -159,10 +147,7 @@ class FactLayout(Layout):
         if self.opening:
             for end in (0, 2):
                 columns[end] = pc.if_else(pc.equal(columns[end], ""), self.opening, columns[end])
-        batch = batch_of(columns)
-        if self.keep is not None:
-            batch = batch.filter(self.keep(batch))
-        batch = checked(settled(batch, self.request), self.scale if len(columns) > 3 else None)
+        batch = checked(settled(batch_of(columns), self.request), self.scale if len(columns) > 3 else None)
         further = {title: one_array(table.column(str(place))) for title, place in self.further.items()}
         return beside(batch, further) if further else batch
 
@@ -239,16 +224,6 @@ def weights(fields: pa.StringArray) -> pa.DoubleArray:
     return pa.concat_arrays(table.column("weight").chunks)
 
 
-def in_language(language: str) -> Filter:
-    """Keep the assertions between two concepts of one language, `en` for instance."""
-    prefix = f"/c/{language}/"
-
-    def keep(batch: pa.RecordBatch) -> pa.BooleanArray:
-        return pc.and_(*(pc.starts_with(batch.column(end), prefix) for end in ("head", "tail")))
-
-    return keep
-
-
 CONCEPTNET = TextFormat(
     "conceptnet",
     "\t",
@@ -260,7 +235,6 @@ CONCEPTNET = TextFormat(
     signature=lambda fields: (
         len(fields) == 5 and fields[0].startswith("/a/[") and fields[1].startswith("/r/")
     ),
-    by_language=in_language,
 )
 
 
@@ -375,11 +349,9 @@ def layout_of(source: Source, request: Request) -> FactLayout | str:
         raise InputError(
             f"{source.name} is read as {kind}: the setting confidence_predicates is for RDF, leave it out"
         )
-    if kind in RDF and (
-        request.columns is not None or request.header is not None or request.language is not None
-    ):
+    if kind in RDF and (request.columns is not None or request.header is not None):
         raise InputError(
-            f"{source.name} is read as {kind}, which has no columns: leave header, columns and language out"
+            f"{source.name} is read as {kind}, which has no columns: leave header and columns out"
         )
     if kind not in TEXT_FORMATS:
         return kind

@@ -128,9 +128,5 @@ def _used(column: pa.Array) -> tuple[pa.StringArray, Ids | None]:
     """The labels of a column, without those of a dictionary that no row has, and the place of each row's label."""
     if not pa.types.is_dictionary(column.type):
         return column, None
-    indices = values(column.indices)
-    used = np.zeros(len(column.dictionary), np.bool_)
-    used[indices] = True
-    if used.all():
-        return column.dictionary, indices
-    return column.dictionary.filter(numbers(used)), (np.cumsum(used) - 1)[indices].astype(np.int32)
+    used = column.indices.dictionary_encode()
+    return column.dictionary.take(used.dictionary), values(used.indices)

@@ -100,8 +100,6 @@ def _batches(
 
 def column_names(schema: pa.Schema, request: Request, name: str) -> list[str]:
     """The names of the columns of head, relation, tail and perhaps confidence, or lower and upper."""
-    if request.language is not None:
-        raise InputError(f"{name} is a Parquet file, which knows no languages: leave the language out")
     names = schema.names
     # columns are read by name, so two of the same name cannot be told apart, not even by --columns
     roles = ROLES if request.with_confidence else ROLES[:3]

@@ -96,21 +96,18 @@ def _file_batches(
         yield from query_statements(source, layout, request)
 
 
-def count_queries(path: str, **options: Unpack[Options]) -> int | None:
-    """The number of queries: exact for Parquet and small text, else an estimate, None where it takes long to tell."""
+def count_queries(path: str) -> int | None:
+    """The number of queries, for a progress bar: exact for Parquet, else about so many, None where it is not quick."""
     try:
         if os.path.isdir(path):
             return sum(int(pq.read_metadata(file).num_rows) for file in parquet_files(Path(path)))
-        if path == "-" or not os.path.isfile(path) or path.endswith(PACKED):
+        if not os.path.isfile(path) or path.endswith(PACKED):
             return None
         with open(path, "rb") as file:
             sample = file.read(LOOK)
         if is_parquet(sample):
             return int(pq.read_metadata(path).num_rows)
-        with Source(path) as source:
-            layout = layout_of(source, Request(**options, with_confidence=False))
-        rows = sample.count(b"\n") - (isinstance(layout, FactLayout) and layout.header)
-        return None if not rows else round(rows * os.path.getsize(path) / len(sample))
+        return round(sample.count(b"\n") * os.path.getsize(path) / max(len(sample), 1)) or None
     except (pa.ArrowException, OSError, UnicodeDecodeError, InputError):
         return None
 

@@ -353,6 +353,7 @@ def test_what_is_chosen_and_downloaded_is_what_python_says(open_page, address, p
     )
     visit = open_page(f"{address}/?view=list&low=0.6&share=0.2")
     page = visit.page
+    page.locator("#candidates").wait_for()
     page.get_by_label("or a file").set_input_files(tmp_path / "given.csv")
     page.wait_for_function("() => document.querySelector('#candidate-text').value")
     choose(page)

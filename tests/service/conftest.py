@@ -65,12 +65,16 @@ def good(predictor: Predictor, others: Graph) -> Predictor:
 
 
 @pytest.fixture(scope="session")
-def evident(predictor: Predictor, facts: Graph, others: Graph) -> Predictor:
-    """A run that answers from evidence."""
+def evident(
+    predictor: Predictor, facts: Graph, others: Graph, tmp_path_factory: pytest.TempPathFactory
+) -> Predictor:
+    """A run that answers from evidence, from disk as users have it."""
     pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
     from unkgcp.evidence import learn
 
-    return calibrate(predictor.model, others, "evidence", evidence=learn(facts, rounds=20))
+    run = tmp_path_factory.mktemp("evident") / "run"
+    calibrate(predictor.model, others, "evidence", evidence=learn(facts, rounds=20)).save(run)
+    return Predictor.load(run)
 
 
 @pytest.fixture(scope="session")

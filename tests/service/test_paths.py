@@ -268,7 +268,7 @@ def test_a_run_without_a_distribution_says_so(client):
 
 
 def test_the_closest_facts_are_tried(facts):
-    rows = Surroundings(facts).closest(*list(facts[:1].table().to_pylist()[0].values())[:3])
+    rows = Surroundings(facts, facts.vocabulary).closest(*list(facts[:1].table().to_pylist()[0].values())[:3])
     assert rows[0] == 0
     ends = {int(facts.head[0]), int(facts.tail[0])}
     touching = [row for row in range(len(facts)) if ends & {int(facts.head[row]), int(facts.tail[row])}]
@@ -282,7 +282,7 @@ def test_a_fact_of_a_symmetric_relation_is_found_from_both_sides():
     facts = Graph(
         *np.array([[0, 1, 0], [0, 0, 1], [1, 2, 1]], np.int32), np.array([0.5, 0.7, 0.9]), vocabulary
     )
-    around = Surroundings(facts)
+    around = Surroundings(facts, vocabulary)
     assert around.known("b", "meets", None) == around.known(None, "meets", "b") == {"a": 0.5, "c": 0.7}
     assert (around.known("b", "likes", None), around.known(None, "likes", "b")) == ({}, {"a": 0.9})
     for triple in (("a", "meets", "b"), ("b", "meets", "a")):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from unkgcp.graph.facts import Graph
+from unkgcp.graph.facts import Graph, Vocabulary
 
 RowNumbers = NDArray[np.intp]
 
@@ -47,8 +47,9 @@ def _plain(labels: pa.StringArray) -> pa.StringArray:
 class Surroundings:
     """Finds the training facts that share entities and relation with a query, by looking through all of them."""
 
-    def __init__(self, facts: Graph) -> None:
-        self.facts = facts.with_confidence(facts.confidence)  # one number each, where they are intervals too
+    def __init__(self, ids: Graph, vocabulary: Vocabulary) -> None:
+        """`vocabulary` has the labels of these ids."""
+        self.facts = facts = Graph(ids.head, ids.relation, ids.tail, ids.confidence, vocabulary)
         both = np.concatenate([facts.head, facts.tail])
         self.counts = {
             "entities": np.bincount(both, minlength=facts.n_entities),

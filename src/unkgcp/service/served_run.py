@@ -68,7 +68,7 @@ class ServedRun:
         vocabulary, facts = predictor.model.vocabulary, predictor.facts
         self._labels = {"entities": vocabulary.entities, "relations": vocabulary.relations}
         self._search = {kind: LabelSearch(labels) for kind, labels in self._labels.items()}
-        self._surroundings = None if facts is None else Surroundings(facts.graph(vocabulary))
+        self._surroundings = None if facts is None else Surroundings(facts.graph(vocabulary), vocabulary)
         self.about = self._about()
         self._waiting: list[Piece] = []
         self._waiting_triples = 0
@@ -223,7 +223,8 @@ class ServedRun:
         """What would be answered without each of the closest training facts, those that change it most first."""
         query = (head, relation, tail)
         now = self._answer(query, level)
-        surroundings = Surroundings(evidence_of(self.predictor).evidence.train)
+        train, vocabulary = evidence_of(self.predictor).evidence.train, self.predictor.model.vocabulary
+        surroundings = Surroundings(train, vocabulary)
         total = len(surroundings.facts)
         if total > LEFT_OUT_WORK:
             raise HTTPException(

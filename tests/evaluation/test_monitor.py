@@ -192,10 +192,11 @@ def updated(held: list[Graph], updates: int) -> Predictor:
 
 
 def test_a_test_goes_on_over_an_update_that_holds_its_facts_out(tmp_path: Path) -> None:
-    rng, path = np.random.default_rng(7), tmp_path / "watch.json"
-    held = [scored_facts(small_model(), 100, rng)]
+    path, facts = tmp_path / "watch.json", scored_facts(small_model(), 260, np.random.default_rng(7))
+    facts = facts[np.sort(np.unique(facts.keys, return_index=True)[1])]
+    held = [facts[:100]]
     for week in range(1, 4):
-        held.append(scored_facts(small_model(), 40, rng))
+        held.append(facts[60 + 40 * week : 100 + 40 * week])
         monitor, kept = watch(updated(held, week), held[-1], path)
         assert (kept["calls"], kept["begun"], kept["calibrating"]) == (week, 1, True)
         assert monitor.facts == 40 * week

@@ -13,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import betabinom
+from scipy.stats import betabinom, binom
 
 from tests.worlds import random_graph, random_model, vocabulary
 from unkgcp.conformal import rank
+from unkgcp.evaluation.monitor import watch
 from unkgcp.evidence import learn
 from unkgcp.graph import Graph
 from unkgcp.graph.demo_graph import generate
@@ -134,6 +136,46 @@ def test_every_week_keeps_the_law(world: str) -> None:
     found = p_values(world)
     assert len(found) == 1 + WEEKS
     assert min(min(both) for both in found) > FALSE_ALARM, found
+
+
+STREAMS, ALARMS = 12, 0.1
+
+
+def alarms_of_ten_weeks(seed: int, folder: Path) -> tuple[bool, int]:
+    """Whether weekly updates, each monitored with one state, raise an alarm; and how often the test begins.
+
+    Weeks bring entities that were not there before, and every one repeats facts of the first batch with new labels.
+    """
+    rng = np.random.default_rng([5, seed])
+    graph = demo()[rng.permutation(len(demo()))]
+    late = np.where(rng.random(graph.n_entities) < 0.3, rng.integers(1, WEEKS + 1, graph.n_entities), 0)
+    week = np.maximum(late[graph.head], late[graph.tail])
+    week = np.where(week, week, rng.integers(0, WEEKS + 1, len(graph)))
+    first = graph[week == 0][:400]
+    held = rng.random(len(first)) < RATE
+    evidence = learn(first[~held], rounds=5)
+    run = calibrate(NoModel.of(first[~held]), first[held], "evidence", evidence=evidence)
+    run = replace(run, provenance={RATE_OF_RUN: RATE})
+    for number in range(1, WEEKS + 1):
+        renewed = first[rng.permutation(len(first))[:20]]
+        renewed = renewed.with_confidence(renewed.confidence[rng.permutation(20)])
+        facts = concatenate([graph[week == number][:60], renewed])
+        run = updates.update(run, facts, seed=seed)
+        settings = {"false_alarm": ALARMS, "by_relation": False, "seed": seed}
+        monitor, kept = watch(run, facts, folder / f"{seed}.json", **settings)
+        if monitor.broken:
+            return True, kept["begun"]
+    return False, kept["begun"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_learning")
+def test_weekly_updates_are_monitored_in_one_test_within_its_rate(tmp_path: Path) -> None:
+    """More false alarms than allowed here have a chance of one in a million at the rate that was asked for."""
+    found = [alarms_of_ten_weeks(seed, tmp_path) for seed in range(STREAMS)]
+    assert {begun for _, begun in found} == {1}
+    # a test that has begun once spends half of its rate
+    assert sum(broken for broken, _ in found) <= binom.ppf(1 - FALSE_ALARM, STREAMS, ALARMS / 2)
 
 
 def calibrate_on_trained(division: Division) -> Division:

@@ -22,7 +22,7 @@ from unkgcp.graph.facts import Graph, Vocabulary, concatenate, contained, in_voc
 from unkgcp.methods.method import training_facts
 from unkgcp.run.predictor import Predictor
 
-FORMAT = "unkgcp-monitor 2"
+FORMAT = "unkgcp-monitor 3"
 LARGEST = 1 << 30
 """Bytes that a state may have."""
 
@@ -48,29 +48,33 @@ def watch(
             len(predictor.provenance.get("updates", ())),
             reference_of(predictor, calibration),
         )
-        marks, arrived = _marks(reference), _marks(facts)
-        begun, base, counted, trained = 1, marks, reference[:0], np.zeros(0, np.bool_)
+        held = (predictor.method.held_out() if calibration is None else calibration).over(vocabulary)
+        marks, held_marks, arrived = _marks(reference), _marks(held), _marks(facts)
+        begun, base, counted, trained = 1, list[str](), reference[:0], np.zeros(0, np.bool_)
         if kept is not None:
             begun, base, counted = kept["begun"], kept["calibration"], _counted(kept, vocabulary)
             trained = np.array(kept["trained"], np.bool_)
-            if 2 * len(set(marks) & set(base)) < len(set(base)):
+            if 2 * len(set(held_marks) & set(base)) < len(set(base)):
                 raise InputError(f"{state} belongs to another run; name another file")
-        # facts that must be compared with and are no calibration facts of the run: counted ones can be added
-        missing = Counter([*base, *_marks(counted)]) - Counter(marks)
-        added = _rows_of(missing, _marks(counted))
+        # facts that must be compared with and are no longer held out by the run: counted ones can be added
+        expected = Counter([*base, *_marks(counted)])
+        added = _rows_of(expected - Counter(held_marks), _marks(counted))
         learned_since = (
             _in_training(predictor, counted) & ~trained & (kept is not None and updates > kept["updates"])
         )
-        if missing.total() > added.sum() or learned_since.any():
-            kept, begun, base = None, begun + 1, marks
+        if (expected - Counter(held_marks)).total() > added.sum() or learned_since.any():
+            kept, begun, base, expected = None, begun + 1, [], Counter()
             counted, trained, added = counted[:0], trained[:0], added[:0]
-        new = ~np.isin(arrived, _marks(counted))
+        new = ~np.isin(arrived, [*_marks(counted), *(base if updates else [])])
         # facts that an update has held out are calibration facts now; the others of the same file it has learned from
         apart = np.isin(marks, np.array(arrived)[new]) & (updates > 0)
-        apart &= ~np.isin(marks, base) if kept is not None else True
-        learned = new & apart.any() & _in_training(predictor, facts) & ~np.isin(arrived, marks)
-        base = base if kept is not None else [mark for mark, own in zip(marks, apart, strict=True) if not own]
-        compared = concatenate([reference[~apart], counted[added]])
+        learned = new & (updates > 0) & _in_training(predictor, facts) & ~np.isin(arrived, held_marks)
+        if kept is None:
+            base = [mark for mark, is_apart in zip(marks, apart, strict=True) if not is_apart]
+            compared = reference[~apart]
+        else:
+            others = reference[~apart & ~np.isin(marks, list(expected))]
+            compared = concatenate([held[_rows_of(expected, held_marks)], others, counted[added]])
         watched = None if kept is None else kept["watched"]
         monitor = Monitor(predictor, calibration=compared, watched=watched, **settings)
         monitor.spend(1 / (begun * (begun + 1)))
@@ -115,8 +119,8 @@ def _rows_of(missing: Counter[str], marks: Sequence[str]) -> NDArray[np.bool_]:
 
 
 def _marks(facts: Graph) -> list[str]:
-    """A short digest of the labels and the confidence of each fact."""
-    rows = zip(*facts.table().to_pydict().values(), strict=True)
+    """A short digest of the labels of each fact; an update may give a fact another confidence."""
+    rows = zip(*facts.table().select(["head", "relation", "tail"]).to_pydict().values(), strict=True)
     return [hashlib.blake2b(json.dumps(row).encode(), digest_size=8).hexdigest() for row in rows]
 
 

@@ -18,7 +18,7 @@ def test_a_page_is_written_where_it_was_asked_for(
     assert outcome == (0, f"written to {target}\n", "")
     page = target.read_text(encoding="utf-8")
     assert "Coverage at 80" in page
-    assert page.count("<figure") == 6
+    assert page.count("<figure") == 5
     other = run_command("report", fitted, "-o", tmp_path / "other.html", "--data", small / "facts.tsv")
     assert other.status == 0
     table = run_command("report", fitted, "--latex")

@@ -33,17 +33,6 @@ def test_figures_by_hand() -> None:
     assert math.isnan(metrics.coverage(np.empty(0), np.empty(0), np.empty(0)))
 
 
-def test_width_by_bins_of_error() -> None:
-    error, width = np.array([0.0, 0.01, 0.5, 0.5, 1.0]), np.array([0.1, 0.3, 0.5, 0.7, 0.9])
-    edges, member = metrics.error_bins(error)
-    assert (edges[0], edges[-1], len(edges)) == (0.0, 1.0, 31)
-    assert member.tolist() == [0, 0, 15, 15, 29], "the last bin contains its upper edge"
-    mean, n = metrics.width_by_bin(member, width, np.array([True, True, True, False, False]))
-    assert mean[[0, 15]] == pytest.approx([0.2, 0.5])
-    assert np.isnan(mean[29]), "a bin without covered facts is a gap"
-    assert n[[0, 15, 29]].tolist() == [2, 1, 0]
-
-
 def test_interval_scores_one_by_one() -> None:
     # 2 / (1 - 0.75) = 8 for each unit by which a label is missed
     assert metrics.interval_scores([0.5, 0.2, 0.95], [0.25] * 3, [0.75] * 3, 0.75) == pytest.approx(
@@ -74,15 +63,6 @@ def test_the_interval_score_is_proper() -> None:
     # in closed form: width + 10 (low² / 2 + (1 - high)² / 2)
     for (low, high), score in scores.items():
         assert score == pytest.approx(high - low + 5 * (low**2 + (1 - high) ** 2), abs=1e-7)
-
-
-def test_equal_bins() -> None:
-    assert metrics.equal_bins(UPPER - LOWER, 2).tolist() == [0.5, 0.25, 0.25, 0.5], "ties stay together"
-    assert metrics.equal_bins(np.full(4, 0.125), 4).tolist() == [0.125] * 4
-    lowest, n = np.unique(metrics.equal_bins(np.linspace(0, 1, 100)[::-1], 10), return_counts=True)
-    assert n.tolist() == [10] * 10
-    assert lowest == pytest.approx(np.arange(10) * 10 / 99)
-    assert not len(metrics.equal_bins(np.empty(0), 10))
 
 
 def test_knowing_nothing() -> None:

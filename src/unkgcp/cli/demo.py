@@ -35,11 +35,9 @@ def command(output: str | None) -> None:
 def report_on(output: str) -> str:
     """Write the report and say where it is; without the drawing library say how to get one."""
     from unkgcp.errors import InputError
-    from unkgcp.evaluation.figure_design import matplotlib
     from unkgcp.evaluation.report import write_report
 
     try:
-        matplotlib()
+        return f"Its report is {write_report(output)}: open it in a browser."
     except InputError as error:
         return f"There is no report: {error}, then run unkgcp report {output}."
-    return f"Its report is {write_report(output)}: open it in a browser."

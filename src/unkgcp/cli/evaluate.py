@@ -65,29 +65,27 @@ def command(
     from unkgcp.run.provenance import load_named
 
     predictor = Predictor.load(run)
-    exactly = exact_levels(confidence)
-    record = predictor.provenance.get("data", {})
-    dataset = load_named(data, record, run, predictor.model.seed, reading)
+    dataset = load_named(data, predictor.provenance.get("data", {}), run, predictor.model.seed, reading)
     if answers:
         from unkgcp.run.answer_sets import answer_level
 
         for level in confidence:  # said before anything takes long
             answer_level(level)
     with Reporter("evaluating", 100) as progress:
-        found = ask(predictor, dataset, exactly, progress)
-        result = judge(found, progress)
+        judged = ask(predictor, dataset, exact_levels(confidence), progress)
+        result = judge(judged, progress)
     texts = [evaluation_texts.full_text(result)] if full else []
     if ranking:
         from unkgcp.evaluation.completion_quality import ranking as rank_facts
 
-        splits = found.dataset.splits
+        splits = judged.dataset.splits
         known = [splits.train, splits.validation, splits.calibration]
         result["ranking"] = rank_facts(predictor, splits.test, known, min_confidence)
         texts.append(evaluation_texts.ranking_text(result["ranking"]))
     if answers:
         from unkgcp.evaluation.completion_quality import judge_answers
 
-        result["answers"] = judge_answers(predictor, found.dataset.splits.test, confidence, min_confidence)
+        result["answers"] = judge_answers(predictor, judged.dataset.splits.test, confidence, min_confidence)
         texts.append(evaluation_texts.answers_text(result["answers"]))
     print_json(result)
     print_evaluation(result)

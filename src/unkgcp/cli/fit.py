@@ -52,7 +52,7 @@ SETTINGS = {"non_facts": list, "folds": int, "base": str}
 # options that do not go with --from, those that do not if DATA is one file, and those that do not with CV+
 TRAINING = ["--model", "--seed", "--device", "--resume", "--protocol"]
 SPLITTING = ["--split", "--hold-out", "--symmetric"]
-AGAINST_FOLDS = ["--resume", "--per", "--population"]
+AGAINST_FOLDS = ["--resume", "--per", "--population", "--protocol"]
 
 
 @click.command(name="fit", epilog=EXAMPLES)
@@ -122,6 +122,7 @@ def command(
     DATA, or all facts of the file DATA; the model must not have been trained on them. Without -o the run is
     changed in place.
     """
+    from unkgcp.graph.datasets import names_one_file
     from unkgcp.methods import predictor_class
     from unkgcp.run.store import check_run, check_target
 
@@ -137,7 +138,7 @@ def command(
             raise InputError(
                 f"{min(config)} is a setting of training, and --from trains nothing; leave it out"
             )
-        if data is not None and _is_file(data):
+        if data is not None and names_one_file(data):
             _refuse(SPLITTING, "splits a file, and --from calibrates on all of it")
         check_run(source)
         check_target(output or source)
@@ -148,16 +149,8 @@ def command(
     training = _training(config, data, settings)
     if method == FOLDED:
         _refuse(AGAINST_FOLDS, f"does not go with --method {FOLDED}")
-        if settings["protocol"] == "paper":
-            raise InputError(f"--protocol paper does not go with --method {FOLDED}; leave one of them out")
     check_target(output)  # before hours of training
     _train(data, output, training, options, settings, own, force)
-
-
-def _is_file(data: str) -> bool:
-    from unkgcp.graph.datasets import names_one_file
-
-    return names_one_file(data)
 
 
 def _refuse(options: Sequence[str], why: str) -> None:
@@ -200,15 +193,8 @@ def _training(rest: Mapping[str, Any], data: str, settings: dict[str, Any]) -> T
 
 def _of_population(settings: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """What calibration is told about the queries; nothing if they are facts."""
-    if settings["population"] != "open":
-        return {}
     kinds = {"kinds": tuple(map(str, own["non_facts"]))} if "non_facts" in own else {}
-    return {"population": "open", **kinds}
-
-
-def _is_first() -> bool:
-    """Whether this process writes the run; of several that torchrun starts only the first does."""
-    return int(os.environ.get("RANK", "0")) == 0
+    return {"population": "open", **kinds} if settings["population"] == "open" else {}
 
 
 def _may_replace(output: str, hashes: Mapping[str, str], force: bool) -> None:
@@ -250,7 +236,8 @@ def _train(
     from unkgcp.run.store import CHECKPOINT
     from unkgcp.training.config import config_for
 
-    first, seed = _is_first(), settings["seed"]
+    # of several processes that torchrun starts only the first writes the run
+    first, seed = int(os.environ.get("RANK", "0")) == 0, settings["seed"]
     report = Reporter if first else silent
     dataset = load_dataset(data, seed=seed, **options)
     if first and not settings["resume"]:
@@ -267,21 +254,16 @@ def _train(
             **{name: value for name, value in own.items() if name == "folds"},
         )
     else:
-        names = ("method", "model", "seed", "protocol", "per", "device", "resume")
-        predictor = fit(
-            dataset,
-            training,
-            report=report,
-            checkpoint=checkpoint,
-            **{name: settings[name] for name in names},
-            **_of_population(settings, own),
-        )
+        given = {name: value for name, value in settings.items() if name != "population"}
+        more = {**given, **_of_population(settings, own)}
+        predictor = fit(dataset, training, report=report, checkpoint=checkpoint, **more)
     if not first:
         return
     predictor.provenance["data"] = describe(data, dataset, seed, options)
     outcome = _finish(predictor, dataset, output)
-    if settings["method"] != FOLDED:  # there every fact calibrates
-        note(describe_kinds(dataset.splits, dataset.split_here))
+    kinds = describe_kinds(dataset.splits, dataset.split_here)
+    if settings["method"] != FOLDED and not (sys.stdout.isatty() and kinds.count(":") == 0):
+        note(kinds)  # of folds every fact calibrates, and the summary has a line for each kind
     note(dataset.symmetry)
     outcome["stopped"] = stopped = predictor.provenance["stopped"]
     print_json(outcome)
@@ -312,15 +294,15 @@ def _recalibrate(
     facts, dataset = calibration_facts(predictor, run, data, options)
     protocol = predictor.provenance.get("protocol", "strict")
     method = settings["method"] or predictor.method.name
-    negatives = None
-    if dataset is not None and protocol == "paper":
-        negatives = calibration_negatives(dataset, predictor.model.seed)
+    negatives = (
+        calibration_negatives(dataset, predictor.model.seed)
+        if dataset is not None and protocol == "paper"
+        else None
+    )
     name = public(str(data)) if dataset is None else dataset.name
-    of_method = method_options(method, name, protocol, settings["per"])
+    asked = {**method_options(method, name, protocol, settings["per"]), **_of_population(settings, own)}
     with only_repeats(data is None):
-        again = recalibrate(
-            predictor, facts, method, negatives=negatives, **of_method, **_of_population(settings, own)
-        )
+        again = recalibrate(predictor, facts, method, negatives=negatives, **asked)
     again.provenance["recalibrated"] = {"from": run, "data": data and public(data), "facts": len(facts)}
     print_json(_finish(again, dataset, output))
 
@@ -350,7 +332,7 @@ def _finish(predictor: Predictor, dataset: Dataset | None, output: str) -> dict[
     promise = print_guarantee(predictor)
     if predictor.model.called != "none":
         print_text(f"early stopping {stopping}")
-    print_text(f"written to {output}")
+    print_text(f"written to {output}; ask it with unkgcp predict {output} FILE")
     times = predictor.provenance["times"]
     detail(", ".join(f"{step} {seconds:.2f} s" for step, seconds in times.items()))
     return {

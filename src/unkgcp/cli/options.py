@@ -124,14 +124,6 @@ def share_option(name: str, default: float, text: str) -> Decorator:
     return click.option(name, type=Share(0, 1), default=default, show_default=True, help=text)
 
 
-def count_option(name: str, default: int | None, text: str, metavar: str | None = None) -> Decorator:
-    """Adds an option for a number from 1 on; the help shows a default that is not None."""
-    kind = click.IntRange(min=1)
-    return click.option(
-        name, type=kind, default=default, show_default=default is not None, metavar=metavar, help=text
-    )
-
-
 device_option = click.option(
     "--device", metavar="D", default="auto", show_default=True, help="auto, cpu or cuda."
 )

@@ -15,18 +15,18 @@ without a word. `--version` prints the versions of the libraries, which are foun
 from __future__ import annotations
 
 import platform
-import re
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from unkgcp._version import __version__
+from unkgcp.errors import EXTRAS
 from unkgcp.progress import Progress
 
 if TYPE_CHECKING:
@@ -77,18 +77,21 @@ def print_evaluation(result: dict[str, Any]) -> None:
     print_text(text)
 
 
+WITHIN = {"doubt": "level of doubt", "relation": "relation", "degree": "class of degree"}
+"""Where a promise holds, by the names that `fit --per` takes."""
+
+
 def print_guarantee(predictor: Predictor) -> dict[str, str | None]:
     """Print what a run promises, and a caution if there is one; gives both by name."""
-    import textwrap
-
     method, guarantee = predictor.method, predictor.guarantee
-    caution = method.caution(0.9)
+    caution, per = method.caution(0.9), method.options().get("per", "none")
     said = f"guarantee of {method.name}: {guarantee} ({method.size:,} calibration facts)"
-    if sys.stdout.isatty():  # where every line counts, what is promised everywhere is left out
-        said = textwrap.fill(f"Promised {method.within}." if method.within else said, 80)
-    print_text(said)
-    if caution is not None:
-        print_text(textwrap.fill(caution, 80) if sys.stdout.isatty() else caution)
+    if (
+        sys.stdout.isatty() and per != "none"
+    ):  # where every line counts, what is promised everywhere is left out
+        said = f"Promised within each kind of question, {', '.join(WITHIN[by] for by in per.split(','))}."
+    for sentence in filter(None, (said, caution)):
+        print_text(textwrap.fill(sentence, 80) if sys.stdout.isatty() else sentence)
     return {"guarantee": guarantee, "caution": caution}
 
 
@@ -105,19 +108,19 @@ def _plain(value: Any) -> Any:
 
 
 def _set_loudness(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-    chosen = Loudness.QUIET if parameter.name == "quiet" else Loudness.VERBOSE
+    chosen = QUIET if parameter.name == "quiet" else VERBOSE
     if not given or context.meta.get(LOUDNESS) is chosen:
         return
     if context.meta.setdefault(LOUDNESS, chosen) is not chosen:
         raise click.UsageError("--quiet and --verbose do not go together: leave one of them out")
     context.with_resource(loudness(chosen))
-    if chosen is Loudness.VERBOSE:
+    if chosen is VERBOSE:
         context.with_resource(_details())
 
 
 @contextmanager
 def _details() -> Iterator[None]:
-    """Say versions first, time and memory last, and in between what the rooms tell the package's logger."""
+    """Say versions first, the time last, and in between what the rooms tell the package's logger."""
     import logging  # not at import: start-up time
 
     class Saying(logging.Handler):
@@ -128,23 +131,13 @@ def _details() -> Iterator[None]:
     before = log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
-    detail(version_line())
+    detail(", ".join(version_text().splitlines()))
     try:
         yield
     finally:
-        detail(f"took {time.monotonic() - start:.2f} s{_most_memory()}")
+        detail(f"took {time.monotonic() - start:.2f} s")
         log.setLevel(before)
         log.removeHandler(handler)
-
-
-def _most_memory() -> str:
-    """The most memory that this process has had, where the system tells."""
-    try:
-        import resource
-    except ImportError:
-        return ""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return f", {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20:,.0f} MiB of memory at most"
 
 
 MANNERS = {
@@ -175,21 +168,15 @@ def add_manners(command: click.Command) -> click.Command:
 # What a command says about its work while it runs: always on stderr, never in results.
 
 
-class Loudness(Enum):
-    """How much is said."""
-
-    QUIET = "errors only"
-    USUAL = "notes and progress too"
-    VERBOSE = "details too"
-
-
+QUIET, USUAL, VERBOSE = range(3)
+"""How much is said: errors only, notes and progress too, details too."""
 TIME = "%Y-%m-%dT%H:%M:%S%z"
 """The format of the time in a log."""
-_loudness = Loudness.USUAL  # of the whole process, since all its threads write to one stderr
+_loudness = USUAL  # of the whole process, since all its threads write to one stderr
 
 
 @contextmanager
-def loudness(chosen: Loudness) -> Iterator[None]:
+def loudness(chosen: int) -> Iterator[None]:
     """Say as much as this inside."""
     global _loudness
     before, _loudness = _loudness, chosen
@@ -201,7 +188,7 @@ def loudness(chosen: Loudness) -> Iterator[None]:
 
 def is_quiet() -> bool:
     """Whether nothing but errors is to be said."""
-    return _loudness is Loudness.QUIET
+    return _loudness is QUIET
 
 
 def complain(sentence: str) -> None:
@@ -213,7 +200,7 @@ def complain(sentence: str) -> None:
 def say(sentence: str) -> None:
     """Print a line to stderr, with the time where stderr is no terminal."""
     if not is_quiet():
-        complain(sentence if _watched() else f"{time.strftime(TIME)} {sentence}")
+        complain(textwrap.fill(sentence, 80) if _watched() else f"{time.strftime(TIME)} {sentence}")
 
 
 def note(sentence: str | None) -> None:
@@ -224,7 +211,7 @@ def note(sentence: str | None) -> None:
 
 def detail(sentence: str) -> None:
     """Say something that only `--verbose` shows."""
-    if _loudness is Loudness.VERBOSE:
+    if _loudness is VERBOSE:
         say(sentence)
 
 
@@ -256,6 +243,7 @@ class Reporter(Progress):
             self._bar = rich.Progress(
                 rich.TextColumn("{task.description}"),
                 rich.BarColumn(),
+                rich.TaskProgressColumn(),
                 rich.TextColumn("{task.fields[text]}"),
                 rich.TimeElapsedColumn(),
                 rich.TimeRemainingColumn(),
@@ -304,32 +292,8 @@ def _speed(done: float, seconds: float, total: float | None) -> str:
     return f"{rate:,.0f} queries/s{left}"
 
 
-NEEDED = "needed"
-REQUIREMENT = re.compile(r"([\w.-]+)[^;]*(?:;.*extra == ['\"]([\w-]+)['\"])?")
-
-
-def libraries() -> dict[str, dict[str, str | None]]:
-    """Version of each library, None if it is not installed, by the extra that brings it: `needed`, `train`, ...
-
-    The list comes from the installed package; it is empty where that is not installed, as in a bare checkout.
-    """
-    from importlib.metadata import PackageNotFoundError, requires, version  # not at import: start-up time
-
-    try:
-        asked = requires("unkgcp") or []
-    except PackageNotFoundError:
-        asked = []
-    found: dict[str, dict[str, str | None]] = {NEEDED: {}}
-    for requirement in asked:
-        match = REQUIREMENT.match(requirement)
-        if match is None or match[1] == "unkgcp" or match[2] == "dev":
-            continue  # a tool for developers, or an extra that only gathers others
-        try:
-            number = version(match[1])
-        except PackageNotFoundError:
-            number = None
-        found.setdefault(match[2] or NEEDED, {})[match[1]] = number
-    return found
+NEEDED = ("numpy", "pyarrow", "scipy", "click", "rich", "PyYAML", "safetensors")
+"""Libraries that all of the package needs."""
 
 
 def version_text() -> str:
@@ -338,15 +302,15 @@ def version_text() -> str:
         f"unkgcp {__version__}",
         f"Python {platform.python_version()} on {platform.platform(terse=True)}",
     ]
-    for extra, found in libraries().items():
-        shown = ", ".join(f"{library} {number or 'missing'}" for library, number in found.items())
-        if shown:
-            lines.append(f"{extra}: {shown}")
+    for extra, names in {"needed": NEEDED, **EXTRAS}.items():
+        lines.append(f"{extra}: {', '.join(f'{name} {_version(name)}' for name in names)}")
     return "\n".join(lines)
 
 
-def version_line() -> str:
-    """The same in one line, for logs, without what is not installed."""
-    installed = {name: number for found in libraries().values() for name, number in found.items() if number}
-    shown = (f"{name} {number}" for name, number in installed.items())
-    return ", ".join([f"unkgcp {__version__}", f"Python {platform.python_version()}", *shown])
+def _version(library: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # not at import: start-up time
+
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "missing"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +13,14 @@ from unkgcp.cli.options import (
     columns_option,
     confidence_option,
     config_option,
-    count_option,
     examples,
     share_option,
 )
 from unkgcp.cli.output import Reporter, note
 
 if TYPE_CHECKING:
-    from unkgcp.run.answer_sets import SetRequest
-    from unkgcp.run.chooser import Choice
+    from unkgcp.predict.stream import PredictRequest
+    from unkgcp.run.predictor import Predictor
 
 EXAMPLES = examples(
     "unkgcp predict run queries.tsv -o answers.tsv",
@@ -47,11 +47,11 @@ RAY = {"workers": int, "address": str, "rows_per_part": int}
 @choice_option(
     "--engine", ["local", "ray"], "Where to compute: here in one process, or in workers on a Ray cluster."
 )
-@count_option(
+@click.option(
     "--top-k",
-    None,
-    "Complete queries with an open head or tail, ? or empty: the best K entities for each.",
-    "K",
+    type=click.IntRange(min=1),
+    metavar="K",
+    help="Complete queries with an open head or tail, ? or empty: the best K entities for each.",
 )
 @click.option(
     "--answers",
@@ -113,20 +113,11 @@ def command(
     output: str | None,
     confidence: list[float],
     engine: str,
-    top_k: int | None,
-    answers: bool,
-    min_confidence: float,
-    rank_by: str,
-    exclude_known: bool,
-    exclude: str | None,
-    condition: str | None,
-    selected: str | None,
-    fdr: str,
-    after_selection: bool,
     carries: bool,
     format: str | None,
     columns: list[int | str] | None,
     config: dict[str, Any],
+    **wishes: Any,
 ) -> None:
     """Score and interval for every triple of INPUT (TSV, CSV or Parquet; - is standard input).
 
@@ -144,22 +135,63 @@ def command(
     of INPUT come after these (input_score if one is called as a column of the answers). A file appears when all of it
     is written.
     """
-    completes = top_k is not None and not answers  # with --answers it says how many of each set are listed
+    _refuse(wishes, confidence, engine, config)
+    from unkgcp.run.predictor import Predictor
+    from unkgcp.run.provenance import prefixes
+    from unkgcp.tabular.query_files import count_queries, query_batches
+    from unkgcp.tabular.writer import check_output
+
+    request = _request(wishes, confidence)
+    given = {"format": format, "columns": columns, **{name: config.get(name) for name in READING}}
+    reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if engine == "local":
+        check_output(output)
+    total = count_queries(queries)
+    predictor = Predictor.load(run)
+    if iris := prefixes(predictor.provenance.get("data", {})):
+        reading = {"prefixes": iris, **reading}
+    reading["carries"] = carries
+    if request.completion is not None:
+        from unkgcp.run.completion import excluded, presumption
+
+        note(presumption(predictor))
+        if wishes["exclude"] is not None:
+            left_out = excluded(predictor, wishes["exclude_known"], query_batches(wishes["exclude"]))
+            request = request._replace(completion={**request.completion, "exclude": left_out})
+    for level in confidence if request.sets is None else ():
+        note(predictor.method.caution(level))
+    if engine == "ray":
+        from unkgcp.predict.ray_engine import answer_on_ray
+
+        ray = {name: config[name] for name in RAY if name in config}
+        with Reporter("predicting", total) as progress:
+            answer_on_ray(run, queries, output, request, progress=progress, **reading, **ray)
+    else:
+        _answer_here(predictor, queries, output, request, reading, total)
+
+
+def _refuse(
+    wishes: Mapping[str, Any], confidence: Sequence[float], engine: str, config: Mapping[str, Any]
+) -> None:
+    """UsageError for options that do not go together."""
+    answers, selected, condition = wishes["answers"], wishes["selected"], wishes["condition"]
+    completes = wishes["top_k"] is not None and not answers
+    of_completions = wishes["rank_by"] != "score" or wishes["exclude_known"] or wishes["exclude"]
     refusals = {
         "--answers ranks by itself and leaves training facts out: leave out --rank-by, --exclude-known, --exclude, "
-        "--filter and --select": answers
-        and (rank_by != "score" or exclude_known or exclude or condition or selected),
+        "--filter and --select": answers and (of_completions or condition or selected),
         "--answers takes one level; name one with --confidence": answers and len(confidence) > 1,
-        "--min-confidence needs --answers, which asks for answer sets": min_confidence and not answers,
-        "--rank-by, --exclude-known and --exclude need --top-k, which asks for completions": not completes
-        and (exclude_known or exclude or rank_by != "score"),
-        "--exclude goes with --engine local; leave one of them out": exclude and engine == "ray",
-        "--after-selection needs --select or --filter, which choose": after_selection
+        "--min-confidence needs --answers, which asks for answer sets": wishes["min_confidence"]
+        and not answers,
+        "--rank-by, --exclude-known and --exclude need --top-k, which asks for completions": of_completions
+        and not completes,
+        "--exclude goes with --engine local; leave one of them out": wishes["exclude"] and engine == "ray",
+        "--after-selection needs --select or --filter, which choose": wishes["after_selection"]
         and not (selected or condition),
         "--select chooses among all triples of INPUT: leave out --top-k and --filter": selected
         and (completes or condition),
         "--after-selection does not go with --top-k: most completions are no facts, for which nothing is "
-        "promised": after_selection and completes,
+        "promised": wishes["after_selection"] and completes,
         "workers, address and rows_per_part are settings for --engine ray; add that, or leave them out": engine
         != "ray"
         and any(name in config for name in RAY),
@@ -167,51 +199,44 @@ def command(
     for sentence, is_wrong in refusals.items():
         if is_wrong:
             raise click.UsageError(sentence)
-    given = {"format": format, "columns": columns, **{name: config.get(name) for name in READING}}
-    reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    ray = {name: config[name] for name in RAY if name in config}
 
+
+def _request(wishes: Mapping[str, Any], confidence: Sequence[float]) -> PredictRequest:
+    """What is asked of every query; with --answers --top-k says how many of each set are listed."""
     from unkgcp.conformal.ranks import exact_levels
-    from unkgcp.predict.filter import after_filter, parse
-    from unkgcp.predict.stream import PredictRequest, answer_file, chosen_in_file
-    from unkgcp.run.predictor import Predictor
-    from unkgcp.run.provenance import prefixes as prefixes_of
-    from unkgcp.tabular.query_files import count_queries, query_batches
-    from unkgcp.tabular.writer import check_output
+    from unkgcp.predict.filter import parse
+    from unkgcp.predict.stream import PredictRequest
+    from unkgcp.run.answer_sets import SetRequest
+    from unkgcp.run.chooser import Choice
 
-    request = PredictRequest(
+    k, after = wishes["top_k"], wishes["after_selection"]
+    condition, selected = wishes["condition"], wishes["selected"]
+    best = None if k is None else {"k": k, **{name: wishes[name] for name in ("rank_by", "exclude_known")}}
+    return PredictRequest(
         exact_levels(confidence[0] if len(confidence) == 1 else confidence),
-        completion={"k": top_k, "rank_by": rank_by, "exclude_known": exclude_known} if completes else None,
-        sets=_sets(confidence[0], top_k, min_confidence) if answers else None,
+        completion=None if wishes["answers"] else best,
+        sets=SetRequest.of(confidence[0], k, wishes["min_confidence"]) if wishes["answers"] else None,
         keep=None if condition is None else parse(condition, confidence),
-        after=after_selection,
-        choice=None if selected is None else _choice(selected, fdr, after_selection),
+        after=after,
+        choice=None if selected is None else Choice.of(selected, wishes["fdr"].split(","), after),
     )
-    if engine == "local":
-        check_output(output)
-    total = count_queries(queries)
-    reading["carries"] = carries
-    predictor = Predictor.load(run)
-    if prefixes := prefixes_of(predictor.provenance.get("data", {})):
-        reading = {"prefixes": prefixes, **reading}
-    if request.completion is not None:
-        from unkgcp.run.completion import excluded, presumption
 
-        note(presumption(predictor))
-        if exclude is not None:
-            left_out = excluded(predictor, exclude_known, query_batches(exclude))
-            request = request._replace(completion={**request.completion, "exclude": left_out})
-    levels = exact_levels(request.confidence)
-    for level in levels.levels if not answers else ():
-        note(predictor.method.caution(level))
-    if engine == "ray":
-        from unkgcp.predict.ray_engine import answer_on_ray
 
-        with Reporter("predicting", total) as progress:
-            answer_on_ray(run, queries, output, request, progress=progress, **reading, **ray)
-        return
+def _answer_here(
+    predictor: Predictor,
+    queries: str,
+    output: str | None,
+    request: PredictRequest,
+    reading: dict[str, Any],
+    total: int | None,
+) -> None:
+    """Answer a file in this process."""
+    from unkgcp.conformal.ranks import exact_levels
+    from unkgcp.predict.filter import after_filter
+    from unkgcp.predict.stream import answer_file, chosen_in_file
+
+    levels, answer = exact_levels(request.confidence), None
     with ExitStack() as stack:
-        answer = None
         if request.choice is not None:
             with Reporter("choosing", total) as progress:
                 chosen = stack.enter_context(
@@ -221,7 +246,7 @@ def command(
                 note(sentence)
             queries, reading, answer = chosen.queries, dict(chosen.reading), chosen.answering(levels)
             total = chosen.candidates
-        elif request.keep is not None and after_selection:
+        elif request.keep is not None and request.after:
             predictor = after_filter(predictor, request.keep, levels)
             for level in levels.levels:
                 if (caution := predictor.method.caution(level)) is not None:
@@ -229,19 +254,6 @@ def command(
         with Reporter("predicting", total) as progress:
             answer_file(predictor, queries, output, request, answer=answer, progress=progress, **reading)
         if request.sets is not None:
-            for sentence in predictor.answer_sets(request.sets.least, request.sets.per).notes(
-                request.sets.level
-            ):
+            sets = predictor.answer_sets(request.sets.least, request.sets.per)
+            for sentence in sets.notes(request.sets.level):
                 note(sentence)
-
-
-def _sets(confidence: float, top_k: int | None, min_confidence: float) -> SetRequest:
-    from unkgcp.run.answer_sets import SetRequest
-
-    return SetRequest.of(confidence, top_k, min_confidence)
-
-
-def _choice(selected: str, fdr: str, after_selection: bool) -> Choice:
-    from unkgcp.run.chooser import Choice
-
-    return Choice.of(selected, fdr.split(","), after_selection)

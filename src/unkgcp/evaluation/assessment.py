@@ -120,15 +120,12 @@ def ask(
     overlap_free, truth, truth_of_negatives = ~np.isin(facts.keys, taken), facts.truth, negatives.truth
     n, of = len(facts.head), len(negatives.head)
     exactly = confidence if isinstance(confidence, ExactLevels) else exact_levels(confidence)
-    if predictor.negative is None:
-        both = Triples(*map(np.concatenate, zip(ids, other_ids, strict=True)))
-        found, of_negatives = _in_pieces(predictor.method, both, exactly, progress, 0, n + of).cut(n)
-    else:
-        found = _in_pieces(predictor.method, ids, exactly, progress, 0, n + of)
-        of_negatives = _in_pieces(predictor.negative, other_ids, exactly, progress, n, n + of)
-    answered = ~np.isnan(found.score)
+    facts_answers = _in_pieces(predictor.method, ids, exactly, progress, 0, n + of)
+    judge_of_negatives = predictor.negative or predictor.method
+    of_negatives = _in_pieces(judge_of_negatives, other_ids, exactly, progress, n, n + of)
+    answered = ~np.isnan(facts_answers.score)
     train, asked = training_facts(predictor, dataset), some_rows(ids, np.flatnonzero(answered))
-    doubt, sizes, group = _behind(predictor.method, asked, answered, found.score)
+    doubt, sizes, group = _behind(predictor.method, asked, answered, facts_answers.score)
     kinds = Kinds.of(train, len(predictor.model.seen_entities), len(predictor.model.seen_relations))
     return AnsweredTest(
         predictor=predictor,
@@ -137,7 +134,7 @@ def ask(
         ids=ids,
         truth=truth,
         overlap_free=overlap_free,
-        facts=found,
+        facts=facts_answers,
         negatives=negatives,
         truth_of_negatives=truth_of_negatives,
         of_negatives=of_negatives,
@@ -145,7 +142,7 @@ def ask(
         answered=answered,
         taken_in=taken_in,
         train=train,
-        queries=QueryFeatures.of(train, ids, found.score.astype(np.float64), doubt),
+        queries=QueryFeatures.of(train, ids, facts_answers.score.astype(np.float64), doubt),
         kind=kinds.codes(ids),
         sizes=sizes,
         group=group,

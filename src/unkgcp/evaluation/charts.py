@@ -1,17 +1,17 @@
-"""The charts of a report: width and coverage over the level, width against error, coverage of slices.
+"""The charts of a report: width and coverage over the level, coverage of slices.
 
-Each function takes plain arrays and gives a figure with its numbers, to be called inside `figure_design.design`.
+Each function takes plain arrays and gives a figure of matplotlib, to be called inside `figure_design.design`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from unkgcp.evaluation.figure_design import BAND, COLOURS, DASHED, INK, RULE, SOFT, ReportFigure, sheet
+from unkgcp.evaluation.figure_design import BAND, COLOURS, DASHED, INK, SOFT, sheet
 
 WIDTH = 4.6  # inches: two figures stand side by side on a desk, one fits on a phone
 LONGEST = 24
@@ -21,7 +21,7 @@ Bands = Sequence[tuple[float, float]]
 
 def draw_levels(
     levels: Sequence[float], coverage: ArrayLike, width: ArrayLike, nothing: ArrayLike, bands: Bands | None
-) -> ReportFigure:
+) -> Any:
     """Mean width above, with that of knowing nothing; coverage below, with what chance allows; all of shape (n,)."""
     figure = sheet(WIDTH, 4.5)
     top, bottom = figure.subplots(2, 1, sharex=True)
@@ -39,36 +39,7 @@ def draw_levels(
     bottom.set_ylabel("coverage")
     for axes in (top, bottom):
         axes.legend(loc="best")
-    ends = repeat((None, None)) if bands is None else bands
-    rows = zip(levels, *(np.asarray(c).tolist() for c in (width, nothing, coverage)), ends, strict=False)
-    columns = ["level", "mean_width", "knowing_nothing", "coverage", "chance_from", "chance_to"]
-    return ReportFigure(figure, columns, [[*figures, *band] for *figures, band in rows])
-
-
-def draw_errors(edges: NDArray[np.float64], count: ArrayLike, mean_width: ArrayLike) -> ReportFigure:
-    """Mean width of the covered facts of each bin of absolute error, above how many facts it has.
-
-    edges: (bins + 1,). count, mean_width: (bins,), NaN where no fact is covered.
-    """
-    figure = sheet(WIDTH, 3.9)
-    top, bottom = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [2.6, 1]})
-    middle, facts, width = (edges[1:] + edges[:-1]) / 2, np.asarray(count), np.asarray(mean_width)
-    top.plot(middle, width, "o-", color=COLOURS["blue"], linewidth=1, markersize=3)
-    top.set_ylim(0, min(1.02, top.get_ylim()[1] * 1.04))
-    top.set_ylabel("mean width, covered facts")
-    bottom.bar(middle, facts, width=np.diff(edges) * 0.86, color=SOFT, alpha=0.75, linewidth=0)
-    bottom.set_yscale("symlog", linthresh=1)
-    bottom.minorticks_off()
-    powers = [10**power for power in range(1, 8) if 10**power <= facts.max(initial=1) * 1.2] or [1]
-    bottom.set_yticks([0, *powers[::2]], ["0", *(f"{power:,}" for power in powers[::2])])
-    bottom.tick_params(axis="y", colors=RULE, labelcolor=INK)
-    bottom.set_xlim(min(0.0, edges[0]), edges[-1])
-    bottom.set_xlabel("absolute error of the prediction")
-    bottom.set_ylabel("facts")
-    rows = zip(edges[:-1].tolist(), edges[1:].tolist(), facts.tolist(), width.tolist(), strict=True)
-    return ReportFigure(
-        figure, ["error_from", "error_to", "facts", "mean_width"], [list(row) for row in rows]
-    )
+    return figure
 
 
 def draw_slices(
@@ -80,7 +51,7 @@ def draw_slices(
     *,
     title: str = "",
     least: float | None = None,
-) -> ReportFigure:
+) -> Any:
     """Coverage of slices of the data as a dot plot, the first slice on top; those below their band are crosses.
 
     n, coverage: (slices,). `bands`: (low, high) of each slice; None where nothing is promised. `least`: where the axis
@@ -110,9 +81,7 @@ def draw_slices(
     counts.set_yticks(rows, [f"{count:,}" for count in n])
     counts.tick_params(length=0, labelcolor=SOFT, labelsize=7.5)
     counts.spines["right"].set_visible(False)
-    ends = bands or [(np.nan, np.nan)] * len(rows)
-    shown = [[*row, *band] for row, band in zip(zip(names, n, coverage, strict=True), ends, strict=True)]
-    return ReportFigure(figure, ["slice", "facts", "coverage", "chance_from", "chance_to"], shown)
+    return figure
 
 
 def axis_start(coverages: Sequence[float], bands: Bands | None) -> float:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evaluation.assessment import LEVELS, JudgedRows, evaluate
+from unkgcp.evaluation.evaluation_texts import kind_table, main_level
 from unkgcp.evaluation.tables import FigureTable, draw_interval, number
 from unkgcp.graph.datasets import Dataset, load_dataset
 from unkgcp.graph.demo_graph import Oracle, generate
@@ -55,6 +56,9 @@ class Demonstration:
         chosen = predictors.get("evidence") or predictors["unkgcp"]
         chosen.provenance["data"] = provenance.describe("demo", dataset, seed=0, options={})
         self.predictor = replace(chosen, metrics=evaluate(chosen, dataset))
+        yield f"By kind of question, {chosen.method.name} at {MAIN:.0%}:\n" + kind_table(
+            main_level(self.predictor.metrics)["positive"]
+        )
         yield examples(self.predictor, dataset.splits.test)
 
 

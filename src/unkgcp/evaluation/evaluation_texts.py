@@ -51,18 +51,21 @@ def summary(result: dict[str, Any]) -> str:
     )
     if result["taken_in"]:
         about += f" Updates have learned from {counted(result['taken_in'], 'test fact')}, left out here."
+    sentences = (about, verdict_sentences(result), weakest_sentence(figures))
+    lines = [
+        line for sentence in sentences for line in textwrap.wrap(sentence, COLUMNS, break_on_hyphens=False)
+    ]
+    return "\n".join([*lines, kind_table(figures)])
+
+
+def kind_table(figures: dict[str, Any]) -> str:
+    """The figures of each kind of question in a line, beside those of knowing nothing."""
     table = FigureTable(["", "share", "coverage", "width", "interval score", "knowing nothing", "worst"])
     for kind, of_kind in figures["kinds"].items():
         table.add(plural(kind), *_summary_row(of_kind, of_kind["share"]))
     if len(figures["kinds"]) > 1:
         table.add("all test facts", *_summary_row(figures, 1.0))
-    sentences = (about, verdict_sentences(result), weakest_sentence(figures))
-    lines = [*(line for sentence in sentences for line in _wrapped(sentence)), table.terminal()]
-    return "\n".join(lines)
-
-
-def _wrapped(sentences: str) -> list[str]:
-    return textwrap.wrap(sentences, COLUMNS, break_on_hyphens=False)
+    return table.terminal()
 
 
 def _summary_row(figures: dict[str, Any], share: float) -> list[str]:

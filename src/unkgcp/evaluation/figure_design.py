@@ -1,4 +1,4 @@
-"""One design for every figure: palette, type, and how a figure becomes SVG, PNG and numbers.
+"""One design for every figure: palette, type, and how a figure becomes SVG and PNG.
 
 All settings and colours of matplotlib are here. The colours are Okabe and Ito's, which colour-blind readers tell
 apart; what differs in colour also differs in mark or line, so that a figure reads in grey too. Text stays text in SVG,
@@ -6,19 +6,18 @@ and the same data give the same bytes. matplotlib is loaded when something is dr
 `InputError` that names the extra to install.
 
 >>> with design():                                            # doctest: +SKIP
-...     svg = draw_slices(["a"], [100], [0.9], 0.9).image("svg")
+...     svg = image(draw_slices(["a"], [100], [0.9], 0.9), "svg")
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
 from unkgcp.errors import InputError
 
@@ -119,36 +118,20 @@ def sheet(width: float, height: float) -> Any:
     return Figure(figsize=(width, height))
 
 
-class ReportFigure(NamedTuple):
-    """A figure of matplotlib and the numbers that it shows, a row for each mark."""
-
-    figure: Any
-    columns: Sequence[str]
-    rows: Sequence[Sequence[object]]
-
-    def csv(self) -> str:
-        """The numbers as CSV, without the columns in which there is nothing."""
-        plain = [["" if cell is None or cell != cell else cell for cell in row] for row in self.rows]
-        kept = [place for place in range(len(self.columns)) if any(row[place] != "" for row in plain)]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerows([row[place] for place in kept] for row in [self.columns, *plain])
-        return text.getvalue()
-
-    def image(self, kind: str) -> bytes:
-        """The figure as an `svg` or `png` file, without a date; the same figure gives the same bytes."""
-        engine = self.figure.get_layout_engine()
-        if engine is not None:  # laid out once, so that every later rendering has the same layout
-            engine.execute(self.figure)
-            self.figure.set_layout_engine("none")
-        buffer = io.BytesIO()
-        metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-        self.figure.savefig(buffer, format=kind, metadata=metadata)
-        return buffer.getvalue()
+def image(figure: Any, kind: str) -> bytes:
+    """A figure of matplotlib as an `svg` or `png` file, without a date; the same figure gives the same bytes."""
+    engine = figure.get_layout_engine()
+    if engine is not None:  # laid out once, so that every later rendering has the same layout
+        engine.execute(figure)
+        figure.set_layout_engine("none")
+    buffer = io.BytesIO()
+    metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
+    figure.savefig(buffer, format=kind, metadata=metadata)
+    return buffer.getvalue()
 
 
 def inline(svg: str, name: str, description: str) -> str:
-    """An SVG of `ReportFigure.image` for the inside of a page: with ids of its own, and the page's colours and font.
+    """An SVG of `image` for the inside of a page: with ids of its own, and the page's colours and font.
 
     Colours become custom properties (`var(--ink)`), so that the page decides what they are at night and in
     print. `name` must be unique on the page; `description` is what a screen reader says. Only tags are

@@ -109,61 +109,6 @@ def mae(prediction: ArrayLike, truth: ArrayLike) -> float:
     return _mean(np.abs(guess - y))
 
 
-def equal_bins(values: Floats, bins: int) -> Floats:
-    """The lowest value of each value's bin, of `bins` bins of equal size in which equal values stay together: (n,).
-
-    A value belongs to the bin of the first row that has it, so that the values above a frequent one have bins of their
-    own.
-    """
-    if not len(values):
-        return values
-    ordered = np.sort(values)
-    starts = (np.arange(bins) * len(values)) // bins
-    member = np.searchsorted(starts, np.searchsorted(ordered, values, side="left"), side="right") - 1
-    lowest = np.full(bins, np.inf)
-    np.minimum.at(lowest, member, values)
-    return lowest[member]
-
-
-def width_error_correlation(
-    prediction: ArrayLike, truth: ArrayLike, lower: ArrayLike, upper: ArrayLike
-) -> float:
-    """Spearman's rank correlation of an interval's width with the absolute error of its prediction.
-
-    High when wide intervals mark hard queries; NaN when all widths or all errors are equal.
-    """
-    from scipy.stats import spearmanr
-
-    guess, y, low, high = _columns(prediction, truth, lower, upper)
-    width, error = widths(low, high), np.abs(guess - y)
-    if len(y) < 2 or np.ptp(width) == 0 or np.ptp(error) == 0:
-        return math.nan
-    return float(spearmanr(width, error).statistic)
-
-
-BINS = 30
-
-
-def error_bins(error: Floats) -> tuple[Floats, NDArray[np.intp]]:
-    """`BINS` bins of equal width between the smallest and the largest error, as in the paper.
-
-    Gives edges (bins + 1,) and the bin of each error (n,); the last bin contains its upper edge.
-    """
-    low, high = (float(error.min()), float(error.max())) if len(error) else (0.0, 1.0)
-    edges = np.linspace(low, high if high > low else low + 1e-9, BINS + 1)
-    member = np.clip(np.searchsorted(edges, error, side="right") - 1, 0, BINS - 1)
-    return edges, member
-
-
-def width_by_bin(
-    member: NDArray[np.intp], width: Floats, inside: NDArray[np.bool_]
-) -> tuple[Floats, NDArray[np.int64]]:
-    """Mean width of the covering intervals in each bin, NaN where there are none, and their number: (bins,) each."""
-    n = np.bincount(member[inside], minlength=BINS)
-    total = np.bincount(member[inside], weights=width[inside], minlength=BINS)
-    return np.where(n > 0, total / np.maximum(n, 1), np.nan), n
-
-
 def _ends_of(truth: ArrayLike) -> tuple[Floats, Floats]:
     """Lower and upper ends of labels; a number is an interval with two equal ends."""
     label = np.asarray(truth, dtype=np.float64)
@@ -261,15 +206,3 @@ def _band_of(law: Floats, mass: float) -> tuple[float, float]:
     low = int(np.searchsorted(np.cumsum(law), tail, side="right"))
     high = test - int(np.searchsorted(np.cumsum(law[::-1]), tail, side="right"))
     return low / test, high / test
-
-
-def proportion_band(hits: int, of: int, mass: float = MASS) -> tuple[float, float]:
-    """The shares that are compatible with so many hits among independent trials, by Clopper and Pearson.
-
-    >>> [round(end, 4) for end in proportion_band(0, 10, 0.95)]
-    [0.0, 0.3085]
-    """
-    from scipy.stats import binomtest
-
-    interval = binomtest(hits, of).proportion_ci(mass, "exact")
-    return float(interval.low), float(interval.high)

@@ -101,10 +101,13 @@ def equal_slices(by: str, values: Floats, bins: int) -> Slices:
     values: (n,), NaN for rows that are in no slice.
     """
     rows = np.flatnonzero(~np.isnan(values))
-    lowest, member = np.unique(metrics.equal_bins(values[rows], bins), return_inverse=True)
+    # a value belongs to the slice of the first row that has it
+    first = np.searchsorted(np.sort(values[rows]), values[rows])
+    member = np.unique(first * bins // max(len(rows), 1), return_inverse=True)[1]
+    sizes = np.bincount(member)
     least, total, current = min(AT_LEAST, len(rows) / (2 * bins)), 0, 0
-    joined = np.zeros(len(lowest), np.intp)
-    for place, n in enumerate(np.bincount(member, minlength=len(lowest)).tolist()):
+    joined = np.zeros(len(sizes), np.intp)
+    for place, n in enumerate(sizes.tolist()):
         if total >= least:
             current, total = current + 1, 0
         joined[place] = current

@@ -7,12 +7,12 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from unkgcp._version import __version__
 from unkgcp.evaluation.evaluation_texts import short_name
-from unkgcp.evaluation.figure_design import ReportFigure, inline
+from unkgcp.evaluation.figure_design import image, inline
 from unkgcp.evaluation.tables import Html, join, tag, text
 
 if TYPE_CHECKING:
@@ -73,13 +73,12 @@ def paragraph(*parts: object, class_: str | None = None) -> Html:
     return tag("p", *parts, class_=class_)
 
 
-def figure(drawing: ReportFigure, key: str, caption: object, description: str) -> Html:
-    """A drawing inside the page with what it shows, itself and its numbers to save; `key` is unique on the page."""
-    svg = drawing.image("svg").decode()
+def figure(drawing: Any, key: str, caption: object, description: str) -> Html:
+    """A drawing inside the page with what it shows, and to save; `key` is unique on the page."""
+    svg = image(drawing, "svg").decode()
     files_of = {
         "SVG": ("image/svg+xml", quote(svg)),
-        "PNG": ("image/png;base64", b64encode(drawing.image("png")).decode()),
-        "CSV": ("text/csv;charset=utf-8", quote(drawing.csv())),
+        "PNG": ("image/png;base64", b64encode(image(drawing, "png")).decode()),
     }
     links = [
         tag(
@@ -87,7 +86,7 @@ def figure(drawing: ReportFigure, key: str, caption: object, description: str) -
             kind,
             href=f"data:{media},{content}",
             download=f"{key}.{kind.lower()}",
-            aria_label=f"{'Numbers' if kind == 'CSV' else 'Figure'} as {kind}: {description}",
+            aria_label=f"Figure as {kind}: {description}",
         )
         for kind, (media, content) in files_of.items()
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 import unkgcp.evaluation.metrics as metrics
 from unkgcp.errors import InputError
-from unkgcp.evaluation.charts import axis_start, draw_errors, draw_levels, draw_slices
+from unkgcp.evaluation.charts import axis_start, draw_levels, draw_slices
 from unkgcp.evaluation.evaluation_texts import part_cells, plural
 from unkgcp.evaluation.report.diagnosis import Diagnosis
 from unkgcp.evaluation.report.page_parts import (
@@ -192,7 +191,7 @@ def slice_section(d: Diagnosis) -> Section:
             "covered too seldom. 0 means that coverage is the same everywhere.",
         ),
     ] if risk else []  # fmt: skip
-    relations, (width_said, errors) = d.slices["relation"], _errors(d)
+    relations = d.slices["relation"]
     shown_relations = "The only relation" if len(relations) == 1 else f"All {len(relations):,} relations"
     if len(relations) > RELATIONS:
         shown_relations = f"The {RELATIONS} largest of {len(relations):,} relations"
@@ -209,9 +208,8 @@ def slice_section(d: Diagnosis) -> Section:
                   "facts of the head or of the tail, whichever has fewer", start),
             _dots(d, "prediction", "by predicted confidence", "Tenths of the facts", start),
             _dots(d, "relation", "by relation", shown_relations, start),
-            errors,
-            tag("div", *ert, tag("h3", "Does width tell what is hard?"), paragraph(width_said)),
         ),
+        *ert,
         tag("details", tag("summary", f"{some} as a table"), _relation_table(relations)),
     ]  # fmt: skip
     return Section("slices", "Where it covers and where not", body, "Slices")
@@ -240,38 +238,15 @@ def _relation_table(relations: Sequence[Mapping[str, Any]]) -> Html:
     return table.html()
 
 
-def _errors(d: Diagnosis) -> tuple[str, Html]:
-    """What width says about errors, and its picture."""
-    rows = d.rows.some(~np.isnan(d.rows.score))
-    middle = metrics.middle(rows.truth)
-    rho = metrics.width_error_correlation(rows.prediction, middle, rows.lower, rows.upper)
-    edges, member = metrics.error_bins(np.abs(rows.prediction - middle))
-    widths = metrics.width_by_bin(member, rows.width, rows.inside)[0]
-    said = "Every query has the same width here, so that width says nothing about difficulty."
-    if not math.isnan(rho):
-        worth = (
-            "mark hard queries" if rho > 0.3 else "hardly mark hard queries" if rho > 0.1 else "mark nothing"
-        )
-        said = f"Spearman\u2019s rank correlation of width and error is {number(rho, 2)}: wide intervals {worth}."
-    return said, figure(
-        draw_errors(edges, np.bincount(member, minlength=len(edges) - 1), widths),
-        "figure-errors",
-        "Mean width of the intervals that cover, over bins of the prediction\u2019s absolute error, and below it how "
-        "many test facts have such an error (logarithmic). Where width knows what is hard the curve rises.",
-        "Mean interval width over bins of absolute error, with the histogram of errors",
-    )
-
-
 # Choosing with few wrong ones: the run chooses among the test facts those with `confidence >= 0.7`. Their true
 # confidences then say how many of the chosen ones are wrong and how many good ones were found.
 
 CONDITION, BOUND = "confidence >= 0.7", 0.7
 ASKED = (0.01, 0.02, 0.05, 0.1, 0.2)
-CERTAIN = 0.95
 
 
 def choice_section(d: Diagnosis) -> Section:
-    """Asked and found share of wrong ones, and how many good ones were chosen, each with a band."""
+    """Asked and found share of wrong ones, and how many good ones were chosen."""
     title, name = "Choosing with few wrong ones", "Choosing"
     test = d.answers.dataset.splits.test
     try:
@@ -279,24 +254,19 @@ def choice_section(d: Diagnosis) -> Section:
     except InputError as error:
         return Section("choosing", title, [paragraph(f"Nothing is chosen here: {error}.")], name)
     good = test.confidence >= BOUND
-    table = FigureTable(["asked at most", "chosen", "wrong among them", "band", "good ones found", "band"])
+    table = FigureTable(["asked at most", "chosen", "wrong among them", "good ones found"])
     for share, chosen in zip(ASKED, selected.values(), strict=True):
-        right = int((chosen & good).sum())
-        cells = [percent(share), f"{int(chosen.sum()):,}"]
-        for hits, of in ((int(chosen.sum()) - right, int(chosen.sum())), (right, int(good.sum()))):
-            cells += (
-                [number(hits / of), span(metrics.proportion_band(hits, of, CERTAIN))] if of else ["-", "-"]
-            )
-        table.add(*cells)
+        right, total = int((chosen & good).sum()), int(chosen.sum())
+        wrong = number(1 - right / total if total else None)
+        table.add(percent(share), f"{total:,}", wrong, number(right / max(int(good.sum()), 1)))
     said = paragraph(
         tag("code", f"unkgcp predict --select '{CONDITION}' --fdr SHARE"),
         " chooses triples so that the expected share of wrong ones among the chosen is at most what was asked for, "
         "over calibration facts and candidates together. Here it chooses among the test facts.",
     )
     note = paragraph(
-        f"The bands hold the true share with {percent(CERTAIN)} (Clopper and Pearson), as if every fact counted on its "
-        "own: they leave out what another calibration set would change. A found share above the asked one is no fault "
-        "by itself, since the bound is one on average. Nothing is promised for a part of the chosen ones.",
+        "A found share above the asked one is no fault by itself, since the bound is one on average. Nothing is "
+        "promised for a part of the chosen ones.",
         class_="note",
     )
     return Section("choosing", title, [said, table.html(), note], name)

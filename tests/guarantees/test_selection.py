@@ -137,10 +137,12 @@ def test_two_kinds_of_wrong_ones_by_one_score() -> None:
     assert not bounded(facts_only, fdr)
 
 
-def test_kinds_of_candidates_by_calibration_points_of_their_own() -> None:
+@pytest.mark.parametrize("open_world", [False, True])
+def test_kinds_of_candidates_by_calibration_points_of_their_own(open_world: bool) -> None:
     """Nearly all candidates are of a kind for which the score is too sure, most calibration points of the other one.
 
-    Four fifths more are of a kind without calibration points: they change nothing for the others.
+    Four fifths more are of a kind without calibration points: they change nothing for the others. In the open world a
+    tenth of the candidates are no facts, and compared with the non-facts of calibration, whatever their kind.
     """
     rng = np.random.default_rng(8)
     fdr, own, pooled, power, alone = 0.4, *np.empty((4, REPETITIONS))
@@ -148,8 +150,14 @@ def test_kinds_of_candidates_by_calibration_points_of_their_own() -> None:
         kind, asked_kind = (rng.random(FACTS) < 0.1).astype(int), (rng.random(CANDIDATES) < 0.9).astype(int)
         (known, truth), (score, hidden) = world(rng, FACTS), world(rng, CANDIDATES)
         truth, hidden = (label - 0.4 * at for label, at in ((truth, kind), (hidden, asked_kind)))
-        by_kind = [[Wrong(known[(truth < BOUND) & (kind == at)], int((kind == at).sum()))] for at in (0, 1)]
-        together = [[Wrong(known[truth < BOUND], FACTS)]]
+        others = [Wrong(rng.beta(2, 6, 80), 80)] if open_world else []
+        if open_world:
+            none = rng.random(CANDIDATES) < 0.1
+            score, hidden = np.where(none, rng.beta(2, 6, CANDIDATES), score), np.where(none, -1.0, hidden)
+        by_kind = [
+            [Wrong(known[(truth < BOUND) & (kind == at)], int((kind == at).sum())), *others] for at in (0, 1)
+        ]
+        together = [[Wrong(known[truth < BOUND], FACTS), *others]]
         for found, strata, at in ((own, by_kind, asked_kind), (pooled, together, 0 * asked_kind)):
             reference = Reference.of(*strata)
             places = reference.places(score, at)

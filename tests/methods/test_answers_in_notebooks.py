@@ -25,7 +25,8 @@ def test_data_frames(predictor: Predictor) -> None:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed: pip install 'unkgcp[dev]'")
     polars = pytest.importorskip("polars", reason="polars is not installed: pip install 'unkgcp[dev]'")
     result = predictor.interval(QUERIES, [0.5, 0.9])
-    names = ["head", "relation", "tail", "score", "lower_50", "upper_50", "lower_90", "upper_90", "status"]
+    ends = ["lower_50", "upper_50", "lower_90", "upper_90"]
+    names = ["head", "relation", "tail", "score", *ends, "status", "prediction"]
     table, frame, other = result.to_arrow(), result.to_pandas(), result.to_polars()
     assert isinstance(frame, pandas.DataFrame)
     assert isinstance(other, polars.DataFrame)
@@ -34,12 +35,13 @@ def test_data_frames(predictor: Predictor) -> None:
     assert list(zip(frame["head"], frame["relation"], frame["tail"], strict=True)) == QUERIES
     np.testing.assert_array_equal(frame["upper_90"].to_numpy(), result.upper[:, 1])
     np.testing.assert_array_equal(frame["score"].to_numpy(), result.score)
+    assert frame["prediction"].between(frame["lower_50"], frame["upper_50"]).all()
     assert other["score"].null_count() == 2
 
 
 def test_ids_have_no_labels(predictor: Predictor) -> None:
     result = predictor.interval(np.array([[1, 1, 2]]), 0.9)
-    assert result.to_arrow().schema.names == ["score", "lower", "upper", "status"]
+    assert result.to_arrow().schema.names == ["score", "lower", "upper", "status", "prediction"]
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
@@ -72,7 +74,12 @@ def test_plot(predictor: Predictor) -> None:
     titles = [label.get_text() for label in axes.get_yticklabels()]
     assert titles[0] == "entity 1  r1  entity 2"
     assert "unknown-entity" in titles[1]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["95 %", "90 %", "80 %", "score"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "95 %",
+        "90 %",
+        "80 %",
+        "prediction",
+    ]
     result = predictor.interval(QUERIES, (0.8, 0.9, 0.95))
     segments = axes.collections[0].get_segments()  # the widest level first
     np.testing.assert_allclose(
@@ -106,7 +113,7 @@ def test_what_is_believed_is_one_column_of_the_page() -> None:
     page = believed()._repr_html_()
     assert "<td>0.4375 (55 %) or 1 (38 %)</td>" in page
     assert "<td>0.7 (&gt;99 %)</td>" in page
-    heads = ["score", "lower", "upper", "status", "value", "0 … 1"]
+    heads = ["score", "lower", "upper", "status", "value", "prediction", "0 … 1"]
     assert "".join(f"<th>{head}</th>" for head in heads) in page
     assert page.count("<td>") == 3 * len(heads)
 
@@ -120,7 +127,7 @@ def test_likely_values_are_drawn() -> None:
 
     axes = draw(believed())
     marks = {line.get_label(): line.get_xdata() for line in axes.get_lines()}
-    np.testing.assert_array_equal(marks["value"], [0.4375, 0.7, np.nan])
+    np.testing.assert_array_equal(marks["prediction"], [0.4375, 0.7])
     np.testing.assert_array_equal(marks["other value"], [1.0, np.nan, np.nan])
     pyplot.close("all")
 

@@ -129,6 +129,8 @@ class TestContract:
         assert (np.diff(result.upper, axis=1) >= 0).all()
         assert (result.lower[:, -1] == 0).all()
         assert (result.upper[:, -1] == 1).all()
+        inside = (result.prediction >= result.lower.T) & (result.prediction <= result.upper.T)
+        assert inside.all(), "the prediction lies inside at every level"
 
     def test_several_levels_equal_one_at_a_time(self, predictor: IntervalPredictor) -> None:
         queries = facts(200, seed=2)
@@ -259,12 +261,12 @@ class TestContract:
         table = predictor.interval(facts(100, seed=8), 0.9).to_arrow()
         more = ["promise"] * any(groups.name == "relation" for groups in predictor.partitions)
         more += list(MODES) if predictor.name in DISTRIBUTIONS else []
-        assert table.schema.names == ["score", "lower", "upper", "status", *more]
+        assert table.schema.names == ["score", "lower", "upper", "status", *more, "prediction"]
         unknown = np.array(table["status"].to_pylist()) != "ok"
         assert table["score"].null_count == unknown.sum() > 0
         several = predictor.interval(facts(100, seed=8), [0.8, 0.999]).to_arrow()
         ends = ["lower_80", "upper_80", "lower_99.9", "upper_99.9"]
-        assert several.schema.names == ["score", *ends, "status", *more]
+        assert several.schema.names == ["score", *ends, "status", *more, "prediction"]
 
     def test_value_and_belief_of_methods_with_a_distribution(self, predictor: IntervalPredictor) -> None:
         queries = facts(300, seed=13)

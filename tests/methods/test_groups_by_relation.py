@@ -119,7 +119,7 @@ def test_answers_say_whose_promise_it_is() -> None:
     np.testing.assert_array_equal(result.promise, "relation")
     np.testing.assert_array_equal(size < 9, (result.lower == 0) & (result.upper == 1))
     table = result.to_arrow()
-    assert table.schema.names == ["score", "lower", "upper", "status", "promise"]
+    assert table.schema.names == ["score", "lower", "upper", "status", "promise", "prediction"]
     few, there = int((counts < 9).sum()), len(counts)
     assert per.caution(0.9) == (
         f"{few} of {there} groups by relation have too few calibration facts for confidence 0.9: "

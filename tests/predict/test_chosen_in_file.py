@@ -97,7 +97,7 @@ def test_no_candidates(predictor: Predictor, tmp_path: Path) -> None:
     assert not (tmp_path / "out.parquet").exists()
     nothing = predictor.select([], "confidence >= 0.5")
     assert len(nothing) == 0
-    assert nothing.to_arrow().schema.names[-2:] == ["p_value", "selected"]
+    assert nothing.to_arrow().schema.names[-3:] == ["p_value", "selected", "prediction"]
 
 
 def test_a_file_that_changes_between_the_passes_is_noticed(

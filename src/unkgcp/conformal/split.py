@@ -213,7 +213,7 @@ class SplitConformal:
 
         A label y is inside, lower <= y <= upper, exactly when its p-value exceeds 1 - confidence. An empty
         set has lower > upper: (inf, -inf) at confidence 0, and where a prediction is so far outside the
-        bounds that no label within them qualifies. Confidence 1 is the whole range.
+        bounds that no label within them qualifies. Confidence 1 is the whole range, but for a query of weight 0.
         """
         levels, single = exact_levels(confidence)
         score, rankings, queries = self._ask(prediction, scale, group, kind, weight)

@@ -453,7 +453,9 @@ def least_possible(answers: AnsweredTest) -> list[float] | None:
     scores = method.nonconformity(some_rows(answers.ids, rows), answers.truth[rows])
     if scores is None:
         return None
-    scores, known = np.abs(scores), answers.answered.mean()  # the sign says on which side a label lies
+    known = answers.answered.mean()
+    if "length" not in method.needs:
+        scores = np.abs(scores)  # the sign says on which side a label lies
     order = np.lexsort([scores, group.code[rows]])
     starts = np.unique(group.code[rows][order], return_index=True)[1]
     parts, floored = np.split(scores[order], starts[1:]), method.options().get("floor", False)

@@ -155,12 +155,12 @@ class Intervals:
 
         Ends of an empty interval are null.
 
-        The labels of the queries come first where these are known. What some methods tell besides follows; see
-        `columns`.
+        The labels of the queries come first where these are known. What some methods tell besides follows (see
+        `columns`), and last the prediction, which lies inside the interval.
         """
         labels = self.labels
         named = {} if labels is None else dict(zip(labels.schema.names, labels, strict=True))
-        return pa.table({**named, **arrow_columns(self)})
+        return pa.table({**named, **arrow_columns(self), "prediction": self.prediction})
 
     def to_pandas(self) -> Any:
         """The same as a pandas data frame."""
@@ -259,7 +259,8 @@ def page(answers: Intervals) -> str:
     for row in told:
         cells = [f"<td>{_cell(value)}</td>" for value in row.values()]
         if single:
-            cells.append(f"<td>{drawing(row['score'], row['lower'], row['upper'])}</td>")
+            dot = None if row["score"] is None else row["prediction"]
+            cells.append(f"<td>{drawing(dot, row['lower'], row['upper'])}</td>")
         rows.append(f"<tr>{''.join(cells)}</tr>")
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
     more = f"<p>{len(answers) - SHOWN:,} more rows</p>" if len(answers) > SHOWN else ""
@@ -296,9 +297,9 @@ def _share(belief: float) -> str:
     return "<1 %" if belief < 0.005 else f"{math.floor(100 * belief + 0.5)} %"
 
 
-def drawing(score: float | None, lower: float | None, upper: float | None) -> str:
-    """One interval as a line between 0 and 1 with the score as a dot; nothing but the dot if it is empty."""
-    dot = "" if score is None else f'<circle cx="{100 * score:.1f}" cy="6" r="3" fill="{RED}"/>'
+def drawing(dot: float | None, lower: float | None, upper: float | None) -> str:
+    """One interval as a line between 0 and 1 with a dot on it; nothing but the dot if it is empty."""
+    circle = "" if dot is None else f'<circle cx="{100 * dot:.1f}" cy="6" r="3" fill="{RED}"/>'
     said, line = "empty", ""
     if lower is not None and upper is not None:
         said = f"from {lower:.3f} to {upper:.3f}"
@@ -307,7 +308,7 @@ def drawing(score: float | None, lower: float | None, upper: float | None) -> st
     return (
         f'<svg width="104" height="12" viewBox="-2 0 104 12" role="img" aria-label="{said}">'
         '<line x1="0" y1="6" x2="100" y2="6" stroke="#ccc"/>'
-        f"{line}{dot}</svg>"
+        f"{line}{circle}</svg>"
     )
 
 
@@ -349,11 +350,12 @@ def draw(answers: Intervals, ax: Any = None) -> Any:
         ax.plot(
             lower[single_value, place], single_value, "|", color=BLUE, alpha=shade, markersize=14, zorder=4
         )
-    known = answers.code == 0
-    ax.plot(answers.score[known], rows[known], "o", color=RED, markersize=5, label="score", zorder=5)
-    for values, mark, name in ((answers.value, "D", "value"), (answers.other, "d", "other value")):
-        if values is not None and not np.isnan(values).all():
-            ax.plot(values, rows, mark, markerfacecolor="none", color=RED, markersize=7, label=name, zorder=6)
+    answered = ~np.isnan(answers.score)
+    inside = answers.prediction[answered]
+    ax.plot(inside, rows[answered], "o", color=RED, markersize=5, label="prediction", zorder=5)
+    if answers.other is not None and not np.isnan(answers.other).all():
+        look = {"markerfacecolor": "none", "color": RED, "markersize": 7, "label": "other value"}
+        ax.plot(answers.other, rows, "d", zorder=6, **look)
     ax.set(xlim=(-0.02, 1.02), ylim=(n - 0.5, -0.5), xlabel="confidence")
     ax.set_yticks(rows, [_title(answers, row) for row in range(n)])
     if n:

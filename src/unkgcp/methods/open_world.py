@@ -80,6 +80,10 @@ class OpenWorld(IntervalPredictor):
         )
 
     @property
+    def tells_kinds(self) -> bool:
+        return self.base.tells_kinds
+
+    @property
     def one_threshold(self) -> bool:
         return self.base.one_threshold
 

@@ -93,7 +93,7 @@ def parse(text: str, levels: Sequence[float]) -> Condition:
         raise InputError(f"the filter has {len(text):,} characters; say it in at most {LONGEST:,}")
     endings = [""] if len(levels) == 1 else [f"_{percent(level)}" for level in levels]
     ends = [f"{end}{level}" for level in endings for end in ("lower", "upper", "width")]
-    columns = ["score", "prediction", "kind", *WORDS, *ends, *MODES]
+    columns = ["score", "kind", *WORDS, *ends, *MODES]
     python = re.sub(r"(?<=_)(\d+)\.(\d+)", rf"\1{POINT}\2", text.strip())
     python = re.sub(r"(?<![<>=!])=(?!=)", "==", python)
     python = re.sub(r"\b(AND|OR)\b", lambda word: word[0].lower(), python)

@@ -172,8 +172,8 @@ class Chooser:
 # candidate among the calibration facts of its kind that do not pass. A candidate of a kind without calibration facts is
 # not judged, which follows from its labels and the training facts alone. Choosing itself is
 # `unkgcp.conformal.selection`. In the open world a candidate may also be wrong because it is no fact (its confidence is
-# 0): each kind of non-facts that the run was calibrated with counts apart, by the same score, and queries of all kinds
-# are compared together.
+# 0): each kind of non-facts that the run was calibrated with counts apart, by the same score and for queries of all
+# kinds. Non-facts are about known entities and relations, and so must candidates be then.
 
 
 class Selector:
@@ -194,7 +194,7 @@ class Selector:
         self.nonfacts = tuple(nonfacts)  # the kinds of triples that would be wrong because they are no facts
         calibrated = np.bincount(method.kinds(facts), minlength=len(KINDS)) > 0
         # the number of each kind among those with calibration facts, -1 for another
-        self._stratum = np.where(calibrated, 0 if nonfacts else np.cumsum(calibrated) - 1, -1)
+        self._stratum = np.where(calibrated, np.cumsum(calibrated) - 1, -1)
         own = self._strata(facts)
         wrong = [
             Wrong(self.score[~self.passes & (own == stratum)], int(np.count_nonzero(own == stratum)))
@@ -206,7 +206,7 @@ class Selector:
     def _strata(self, triples: HasTriples) -> NDArray[np.int64]:
         """What each triple is compared with: the number of its kind, -1 where it cannot be judged: (n,)."""
         strata: NDArray[np.int64] = self._stratum[self.method.kinds(triples)]
-        if self.method.tells_kinds:
+        if self.method.tells_kinds and not self.nonfacts:
             return strata
         return np.where(status_codes(self.method.model, triples) == 0, strata, -1)
 

@@ -199,13 +199,14 @@ def chart(counts: Sequence[int], width: int = 80, plain: bool = False) -> list[s
 
 def _counts(d: Description) -> Iterator[str]:
     held = f", validation {d.validation:,}" if d.validation else ""
-    yield _line("facts", d.facts, f"train {d.train:,}{held}, calibration {d.calibration:,}, test {d.test:,}")
-    yield _line("entities", d.entities, _unseen(d.entities_unseen_in_training))
-    yield _line("relations", d.relations, _unseen(d.relations_unseen_in_training))
-    if d.negatives:
-        yield _line("negatives", d.negatives, "to test with, confidence 0")
-    if d.softlogic:
-        yield _line("soft logic", d.softlogic, "inferred facts to train with")
+    rows = (
+        ("facts", d.facts, f"train {d.train:,}{held}, calibration {d.calibration:,}, test {d.test:,}"),
+        ("entities", d.entities, f"{d.entities_unseen_in_training:,} without a training fact"),
+        ("relations", d.relations, f"{d.relations_unseen_in_training:,} without a training fact"),
+        ("negatives", d.negatives, "to test with, confidence 0"),
+        ("soft logic", d.softlogic, "inferred facts to train with"),
+    )
+    yield from (f"  {name:<10}  {count:>11,}  {note}" for name, count, note in rows if count)
     c = d.confidence
     yield (
         f"  confidence  {c.minimum:.4g} to {c.maximum:.4g}, mean {c.mean:.4f}, "
@@ -213,19 +214,10 @@ def _counts(d: Description) -> Iterator[str]:
     )
 
 
-def _line(name: str, count: int, note: str) -> str:
-    return f"  {name:<10}  {count:>11,}  {note}".rstrip()
-
-
-def _unseen(count: int) -> str:
-    return f"{count:,} without a training fact" if count else ""
-
-
 def _atoms(d: Description) -> Iterator[str]:
     atoms = d.confidence.atoms
     if atoms:
-        yield ""
-        yield "  values that many facts share"
+        yield from ("", "  values that many facts share")
         yield from (f"  {atom.value:>11.6g}  {100 * atom.share:4.1f} %" for atom in atoms[:SHOWN])
     if len(atoms) > SHOWN:
         yield f"  and {len(atoms) - SHOWN} more with 1 % or more each"
@@ -249,6 +241,4 @@ def _cautions(d: Description) -> Iterator[str]:
     )
     present = [f"  {count:>11,}  {sentence}" for count, sentence in sentences if count]
     if present:
-        yield ""
-        yield "  worth knowing"
-        yield from present
+        yield from ("", "  worth knowing", *present)

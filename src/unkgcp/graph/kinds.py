@@ -79,8 +79,7 @@ def describe_kinds(splits: Splits, split_here: bool = False) -> str:
     split_here: whether this package drew them, so that it can draw others.
     """
     train, facts = splits.train, splits.calibration
-    codes = Kinds.of(train, train.n_entities, train.n_relations).codes(facts)
-    counts = np.bincount(codes, minlength=len(KINDS))
+    counts = count_kinds(train, facts)
     shares = [
         # rounded down, so that only all of them are 100 %
         f"{int(1000 * counts[code] / len(facts)) / 10 or 'under 0.1'} % about {PLURALS[code]}".replace(

@@ -49,19 +49,20 @@ def graph_from(data: Any, *, relation: str | None = None, **options: Unpack[Opti
     if options.get("format") is not None or options.get("header") is not None:
         raise InputError("format and header are for files: leave them out")
     if _comes_from(data, "networkx") and hasattr(data, "edges") and hasattr(data, "is_multigraph"):
-        edges = _edges(data, relation, options.pop("columns", None))
-        return _graph(_with_relation(edges, relation), NETWORK, options)
-    if (table := _table(data)) is not None:
-        return _graph(_with_relation(table, relation), TABLE, options)
-    if not isinstance(data, Iterable):
+        table, name = _edges(data, relation, options.pop("columns", None)), NETWORK
+    elif (table := _table(data)) is not None:
+        name = TABLE
+    elif isinstance(data, Iterable):
+        table, name = _rows(data, relation is not None, ROWS), ROWS
+    else:
         raise InputError(
             f"a graph cannot be made of {type(data).__name__}: give a data frame, an Arrow table, a NetworkX graph or "
             "rows"
         )
-    return _graph(_with_relation(_rows(data, relation is not None, ROWS), relation), ROWS, options)
-
-
-def _graph(table: pa.Table, name: str, options: Options) -> Graph:
+    if relation is not None:
+        if "relation" in table.column_names:
+            raise InputError("there is a column 'relation' already: leave relation out")
+        table = table.append_column("relation", pa.array([relation] * len(table), pa.string()))
     from unkgcp.tabular.fact_columns import table_columns  # late, because queries do not need it
 
     columns, labels = table_columns(table, name, Request(**options))
@@ -115,14 +116,6 @@ def _of_columns(columns: Mapping[Any, Any], what: str) -> pa.Table:
             f"{what} has columns of {min(lengths):,} and of {max(lengths):,} rows: make them alike"
         )
     return pa.table(table)
-
-
-def _with_relation(table: pa.Table, relation: str | None) -> pa.Table:
-    if relation is None:
-        return table
-    if "relation" in table.column_names:
-        raise InputError("there is a column 'relation' already: leave relation out")
-    return table.append_column("relation", pa.array([relation] * len(table), pa.string()))
 
 
 # Rows.

@@ -310,14 +310,12 @@ def recognise(source: Source, chosen: str | None = None, plain: bool = False) ->
     """
     if chosen is not None and chosen not in NAMES:
         raise InputError(f"the format {chosen!r} is none of {', '.join(NAMES)}")
-    if not source.sample:
-        raise InputError(f"{source.name} is empty: give a file with at least one fact a line")
     expected = chosen or ending(source.name)
     if is_parquet(source.sample):
         if chosen not in (None, PARQUET):
             raise InputError(f"{source.name} is a Parquet file, not {chosen}: leave --format out")
         return PARQUET
-    if expected == PARQUET:
+    if expected == PARQUET and source.sample:
         raise InputError(
             f"{source.name} is not a Parquet file: name its format with --format or write it again"
         )

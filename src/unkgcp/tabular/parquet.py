@@ -7,7 +7,7 @@ no lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ from unkgcp.tabular.source import Source
 ROWS = 1 << 17
 """Rows of a batch, at most."""
 GROUP = 1 << 21
-"""Rows of a row group up to which it is read as one, so that it has one dictionary."""
+"""Rows that are read at once, at most; those of one row group have one dictionary."""
 UNFOLDED, TIMES = 256 << 20, 1000
 """Bytes that may come out of any file, and how many times its own bytes may come out of a larger one."""
 
@@ -217,21 +217,14 @@ def _encoded(file: pq.ParquetFile, names: list[str]) -> list[str]:
     return [name for name in names if name in texts & encoded]
 
 
-def _pieces(
-    file: pq.ParquetFile, names: list[str], rows: range
-) -> Iterator[tuple[int, pa.Table | pa.RecordBatch]]:
+def _pieces(file: pq.ParquetFile, names: list[str], rows: range) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The rows asked for in pieces, each with the position of its first row."""
     first = 0
     for place in range(file.num_row_groups):
         size = file.metadata.row_group(place).num_rows
         if first < rows.stop and first + size > rows.start:
-            pieces: Iterable[pa.Table | pa.RecordBatch]
-            if size <= GROUP:
-                pieces = [file.read_row_group(place, columns=names)]
-            else:
-                pieces = file.iter_batches(GROUP // 2, [place], names)
             row = first
-            for piece in pieces:
+            for piece in file.iter_batches(GROUP, [place], names):
                 begin, end = max(rows.start, row), min(rows.stop, row + len(piece))
                 if begin < end:
                     yield begin, piece.slice(begin - row, end - begin)

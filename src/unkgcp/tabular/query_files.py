@@ -160,7 +160,7 @@ class Table(Source):
         """The rows in order, at least one batch, each with the number of rows before it; columns are `names`."""
         first = 0
         with self.explained():
-            for batch in self._text() if self.delimiter else self._parquet():
+            for batch in self._rows():
                 yield batch.rename_columns(self.names), first
                 first += len(batch)
         if not first:
@@ -192,14 +192,14 @@ class Table(Source):
             return f"{self.name}, row {row + 1}"
         return place_of_row(self._file, self._layout, row)
 
-    def _text(self) -> Iterator[pa.RecordBatch]:
+    def _rows(self) -> Iterator[pa.RecordBatch]:
+        if self.delimiter is None:
+            with pq.ParquetFile(self._file) as file:
+                yield from file.iter_batches(batch_size=BATCH_ROWS)
+            return
         with Source(self._file) as source:
             for table in text_batches(source, self._layout, lambda table: table):
                 yield from table.combine_chunks().to_batches()
-
-    def _parquet(self) -> Iterator[pa.RecordBatch]:
-        with pq.ParquetFile(self._file) as file:
-            yield from file.iter_batches(batch_size=BATCH_ROWS)
 
 
 def _first_bad(column: pa.Array) -> tuple[int, Any]:

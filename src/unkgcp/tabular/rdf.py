@@ -8,8 +8,8 @@ An RDF file gives a statement its confidence in one of three ways:
 
 Each such annotation is a fact, also where the same statement has several. The statement by itself, where the file has
 it too, adds nothing. A statement without a confidence is an error, is left out, or has the default, as the caller says.
-Other annotations of r and the names of graphs in N-Quads are ignored. Lines about one r need not stand together, but
-memory holds the name of every r; unless statements without a confidence are left out, it also holds all statements.
+Other annotations of r and the names of graphs in N-Quads are ignored. Lines about one r need not stand together;
+memory therefore holds all statements, but for those without a confidence where they are left out.
 
 Each term has one label:
 
@@ -104,61 +104,32 @@ class RdfFile:
         # by the name of a statement: its subject, predicate and object
         self._parts: dict[str, list[str | None]] = {}
         self._confidences: dict[str, tuple[str, str, float]] = {}  # by that name: predicate, text and number
-        self._done: dict[str, str] = {}  # names of the facts so far, and the text of their confidences
 
     def facts(self) -> Iterator[tuple[str, str, str, float]]:
-        """The facts, each when its statement and its confidence are both there."""
-        facts: set[Triple] = set()
-        bare: dict[Triple, str] = {}  # with the subject, which may turn out to be the name of a statement
-        keep, count = not self._request.skip_missing, 0
-        for name, triple in self._events():
-            if name is None:
-                if keep and triple is not None:
-                    bare[triple] = triple[0]
-                continue
-            statement, confidence = self._statement(name), self._confidences.get(name)
-            if statement is None or confidence is None:
-                continue
-            count += 1
-            del self._parts[name], self._confidences[name]
-            self._done[name] = confidence[1]
-            if keep:
-                facts.add(statement)
-            yield (*statement, confidence[2])
-        if keep:
-            left = [
-                triple
-                for triple, subject in self._left(bare).items()
-                if triple not in facts and subject not in self._parts and subject not in self._done
-            ]
-            yield from self._with_default(left, count)
-
-    def statements(self) -> Iterator[Triple]:
-        """The statements of a file of queries."""
-        last = None
-        for name, triple in self._events(queries=True):
-            statement = triple if name is None else self._statement(name)
-            if statement is not None and statement != last:
-                last = statement
-                yield statement
-
-    def _left(self, bare: dict[Triple, str]) -> dict[Triple, str]:
-        """The statements without a confidence: these, those that only have a name, and confidences of no statement."""
+        """The facts, and then, unless they are left out, the statements without a confidence with the default."""
+        skip = self._request.skip_missing
+        bare = [triple for name, triple in self._events() if name is None and triple is not None and not skip]
+        bare = [triple for triple in bare if triple[0] not in self._parts]
+        facts: dict[str, Triple] = {}
         for name, parts in self._parts.items():
-            statement = self._statement(name)
-            if statement is None and (any(parts) or name in self._confidences):
+            statement, has_confidence = self._statement(name), name in self._confidences
+            if statement is not None and has_confidence:
+                facts[name] = statement
+            elif statement is not None:
+                bare.append(statement)
+            elif not skip and (any(parts) or has_confidence):
                 raise InputError(
                     f"{self._source.name} describes the statement {name}, which lacks rdf:subject, rdf:predicate or "
                     "rdf:object: complete it or remove it"
                 )
-            if statement is not None and name not in self._confidences:
-                bare.setdefault(statement, "")
-        for name, (predicate, text, _) in self._confidences.items():
-            if name not in self._parts:
-                bare.setdefault((name, predicate, text), name)
-        return bare
-
-    def _with_default(self, left: list[Triple], facts: int) -> Iterator[tuple[str, str, str, float]]:
+        for name, statement in facts.items():
+            yield (*statement, self._confidences[name][2])
+        if skip:
+            return
+        # a confidence of what is no statement is a statement like any other
+        bare += [(name, *told[:2]) for name, told in self._confidences.items() if name not in self._parts]
+        annotated = set(facts.values())
+        left = [triple for triple in dict.fromkeys(bare) if triple not in annotated]
         default = self._request.default_confidence
         if left and default is None and not facts:
             raise InputError(
@@ -174,6 +145,15 @@ class RdfFile:
             )
         for triple in left:
             yield (*triple, default or 0.0)
+
+    def statements(self) -> Iterator[Triple]:
+        """The statements of a file of queries."""
+        last = None
+        for name, triple in self._events(queries=True):
+            statement = triple if name is None else self._statement(name)
+            if statement is not None and statement != last:
+                last = statement
+                yield statement
 
     def _statement(self, name: str) -> Triple | None:
         subject, predicate, object_ = self._parts.get(name, (None, None, None))
@@ -205,7 +185,7 @@ class RdfFile:
             elif self._tells_confidence(predicate, label) and not queries:
                 if self._add_confidence(name, label, quad.object, text):
                     yield name, None
-            elif name not in self._parts and name not in self._done:
+            elif name not in self._parts:
                 yield None, triple
 
     def _set(self, name: str, part: int, what: str) -> None:
@@ -228,9 +208,8 @@ class RdfFile:
 
     def _add_confidence(self, name: str, predicate: str, term: Any, text: str) -> bool:
         """Whether this is the confidence of a statement, and not one that was there already."""
-        before = self._done.get(name) or self._confidences.get(name, (None, None))[1]
-        if before is not None:
-            if before != text:
+        if name in self._confidences:
+            if self._confidences[name][1] != text:
                 raise InputError(
                     f"{self._place()} has two confidences for the statement {name}: remove one of them, or choose with "
                     "the setting confidence_predicates"

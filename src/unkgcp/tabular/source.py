@@ -149,9 +149,14 @@ class Source:
             pipe = _descriptor(here) is not None
             return io.BufferedReader(_Incoming(here, self.name), SAMPLE) if pipe else here
         if is_remote(origin):
-            file = open_remote(str(origin))
-            self._open.callback(_close, file)
-            return io.BufferedReader(_Incoming(file, self.name, str(origin)), SAMPLE)
+            url = str(origin)
+            with _told(url, "read"):
+                system, path = _system(url)
+                # http: the whole file in one request, since it could change between several
+                file = system.open(path, "rb", **({"block_size": 0} if _protocol(url) in READ_ONLY else {}))
+            self._open.enter_context(suppress(Exception))  # what closing brings is of no interest
+            self._open.callback(file.close)
+            return io.BufferedReader(_Incoming(file, self.name, url), SAMPLE)
         if origin == "-" and sys.stdin is None:
             raise InputError("standard input is closed: give the name of a file")
         # the caller opened it, so it stays open
@@ -261,11 +266,6 @@ def _descriptor(file: Any) -> int | None:
     return number if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) else None
 
 
-def _close(file: Any) -> None:
-    with suppress(Exception):
-        file.close()
-
-
 # Files elsewhere (`s3://`, `gs://`, `hf://`, `https://`, ...), by way of fsspec (extra `remote`). Reading is one pass
 # over a stream, as from a pipe. A file to be written is made on this machine first, and sent when it is whole: under a
 # temporary name that is then changed, or under its own name where the store shows nothing until it has everything.
@@ -286,14 +286,6 @@ def is_remote(origin: object) -> bool:
     (True, False)
     """
     return isinstance(origin, str) and _URL.match(origin) is not None
-
-
-def open_remote(url: str) -> Any:
-    """A file elsewhere, to be read from its beginning to its end."""
-    with _told(url, "read"):
-        system, path = _system(url)
-        # http: the whole file in one request, since it could change between several
-        return system.open(path, "rb", **({"block_size": 0} if _protocol(url) in READ_ONLY else {}))
 
 
 def check_remote(url: str) -> None:

@@ -357,10 +357,8 @@ def _sha256(path: Path) -> str:
 
 def read_names(folder: Path) -> Names | None:
     """The tables of a folder, if both are there."""
-    entities, relations = (folder / table for table in TABLES)
-    if not (entities.is_file() and relations.is_file()):
-        return None
-    return Names(_table(entities), _table(relations))
+    tables = [folder / table for table in TABLES]
+    return Names(*map(_table, tables)) if all(table.is_file() for table in tables) else None
 
 
 def _table(path: Path) -> dict[str, str]:

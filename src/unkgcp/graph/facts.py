@@ -256,11 +256,10 @@ def concatenate(graphs: Sequence[Graph]) -> Graph:
     if any(graph.vocabulary != first.vocabulary for graph in graphs[1:]):
         raise ValueError("graphs over different vocabularies cannot be joined; read them together")
     columns: Any = {name: np.concatenate([getattr(graph, name) for graph in graphs]) for name in COLUMNS}
-    if all(graph.ends is None for graph in graphs):
-        return replace(first, **columns, ends=None, splits=None)
     # among intervals, a single confidence is an interval of width 0
     ends = [g.ends if g.ends is not None else np.stack([g.confidence] * 2, axis=1) for g in graphs]
-    return replace(first, **columns, ends=np.concatenate(ends), splits=None)
+    some = any(graph.ends is not None for graph in graphs)
+    return replace(first, **columns, ends=np.concatenate(ends) if some else None, splits=None)
 
 
 def triple_keys(head: Ids, relation: Ids, tail: Ids, n_entities: int, n_relations: int) -> NDArray[np.int64]:

@@ -277,7 +277,7 @@ class Scale:
     def together(self, columns: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
         """Confidences of several files, the smallest and largest number taken over all of them."""
         if self.kind == "none":
-            return [_cut(values if self.unit == 1.0 else values / self.unit, 0.0, 1.0) for values in columns]
+            return [np.clip(values / self.unit, 0.0, 1.0) for values in columns]
         filled = [values for values in columns if len(values)]
         if not filled:
             return list(columns)
@@ -293,10 +293,10 @@ class Scale:
     def _spread(self, values: NDArray[np.float64], smallest: float, largest: float) -> NDArray[np.float64]:
         if self.kind == "log":
             # both logarithms by NumPy: that of math may differ in the last digit, and the largest would miss 1
-            share = np.log(values / smallest) / np.log(largest / smallest)
+            share: NDArray[np.float64] = np.log(values / smallest) / np.log(largest / smallest)
         else:
             share = values / (largest - smallest) - smallest / (largest - smallest)
-        return _cut(self.low + (self.high - self.low) * share, self.low, self.high)
+        return np.clip(self.low + (self.high - self.low) * share, self.low, self.high)
 
 
 def rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -306,13 +306,6 @@ def rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
     [0.8335]
     """
     return np.round(values, DECIMALS)
-
-
-def _cut(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
-    """The values cut to the bounds; the same array where none lies beyond them, as is usual."""
-    if len(values) and (values.min() < low or values.max() > high):
-        return np.clip(values, low, high)
-    return values
 
 
 # What a caller says of a file before it is read; all of it may be left out.

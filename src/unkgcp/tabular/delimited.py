@@ -42,7 +42,7 @@ class Block(NamedTuple):
     is_first: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Layout:
     """What is known of a text file before its rows are read: its name, what separates and quotes fields, how many there
     are in a row, and whether the first row names the columns.
@@ -53,7 +53,7 @@ class Layout:
     quoted: bool
     width: int
     header: bool
-    remedy = "correct the line, or choose another --format"
+    remedy: str = "correct the line, or choose another --format"
 
     @property
     def types(self) -> Mapping[int, pa.DataType]:
@@ -114,7 +114,13 @@ def blocks_of(source: Source, quoted: bool) -> Iterator[Block]:
         buffer = rest + bytearray(size)
         count = source.readinto(memoryview(buffer)[len(rest) :])
         del buffer[len(rest) + count :]
-        cut = len(buffer) if not count else last_record_end(buffer) if quoted else buffer.rfind(b"\n") + 1
+        cut = (
+            len(buffer)
+            if not count
+            else int(_record_ends(buffer)[-1:].sum())
+            if quoted
+            else buffer.rfind(b"\n") + 1
+        )
         if cut > start:
             block = Block(bytes(memoryview(buffer)[start:cut]), line, is_first)
             yield block
@@ -175,17 +181,13 @@ def _parse(block: Block, layout: Layout) -> pa.Table:
 _MARK, _LINE_END, _RETURN = ord('"'), ord("\n"), ord("\r")
 
 
-def last_record_end(text: bytes | bytearray) -> int:
-    """Where the last line ends that is not inside a quotation, 0 if none does. The text starts outside of one."""
-    return int(_record_ends(text)[-1:].sum())
-
-
 def first_record_end(text: bytes) -> int:
-    """Where the first such line ends; the end of the text if none does."""
+    """Where the first line ends that is not inside a quotation; the end of the text if none does."""
     return int(next(iter(_record_ends(text)), len(text)))
 
 
 def _record_ends(text: bytes | bytearray) -> NDArray[np.intp]:
+    """Where the lines end that are not inside a quotation; the text starts outside of one."""
     data = np.frombuffer(text, np.uint8)
     marks = np.flatnonzero(data == _MARK)
     ends = np.flatnonzero(data == _LINE_END)

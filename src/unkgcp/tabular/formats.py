@@ -101,7 +101,7 @@ class TextFormat:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FactLayout(Layout):
     """Where one text file keeps its facts: `positions` of head, relation, tail and perhaps confidence, or its two ends.
 

@@ -59,9 +59,7 @@ class LabelIds:
 
     def _ids(self, kind: str, labels: Sequence[str] | Labels) -> Ids:
         column = one_array(labels if isinstance(labels, pa.Array | pa.ChunkedArray) else as_labels(labels))
-        if not pa.types.is_dictionary(column.type):
-            return self._of_text(kind, column.cast(pa.string()))
-        if len(column) < len(column.dictionary):
+        if not pa.types.is_dictionary(column.type) or len(column) < len(column.dictionary):
             return self._of_text(kind, column.cast(pa.string()))
         ids = np.append(self._of_text(kind, column.dictionary.cast(pa.string())), np.int32(-1))
         found: Ids = ids[_places(column.indices.cast(pa.int32()))]  # the last is for null

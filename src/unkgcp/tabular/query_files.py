@@ -117,12 +117,6 @@ def count_queries(path: str) -> int | None:
 # they are needed.
 
 
-class TableLayout(Layout):
-    """A text file whose first line names the columns."""
-
-    remedy = "correct or remove it"
-
-
 class Table(Source):
     """An open table of predictions: `names` are its columns, `delimiter` is None for Parquet. `-` is standard input."""
 
@@ -139,7 +133,14 @@ class Table(Source):
                 line = first_line(self.sample, self.name, quoted=True)
                 self.delimiter = "\t" if "\t" in line else ","
                 header = next(fields for _, fields in records([line], self.delimiter, empty=True))
-                self._layout = TableLayout(self.name, self.delimiter, True, len(header), True)
+                self._layout = Layout(
+                    name=self.name,
+                    delimiter=self.delimiter,
+                    quoted=True,
+                    width=len(header),
+                    header=True,
+                    remedy="correct or remove it",
+                )
             self.names = [name.strip() for name in header]
             for name in self.names:
                 if self.names.count(name) > 1:

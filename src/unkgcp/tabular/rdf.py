@@ -59,16 +59,12 @@ T = TypeVar("T")
 def kind_of_line(line: str) -> str | None:
     """The format of RDF of a file that begins with this line, one of those of whole lines; None if it has none."""
     oxigraph = _library()
-    formats = {NTRIPLES: oxigraph.RdfFormat.N_TRIPLES, NQUADS: oxigraph.RdfFormat.N_QUADS}
-    if line.startswith("<<"):
-        formats = {NTRIPLES: oxigraph.RdfFormat.TURTLE}
-    for kind, format in formats.items():
-        try:
-            list(oxigraph.parse(line.encode(), format=format))
-        except SyntaxError:
-            continue
-        return kind
-    return None
+    format = oxigraph.RdfFormat.TURTLE if line.startswith("<<") else oxigraph.RdfFormat.N_QUADS
+    try:
+        quads = list(oxigraph.parse(line.encode(), format=format))
+    except SyntaxError:
+        return None
+    return NTRIPLES if all(quad.graph_name == oxigraph.DefaultGraph() for quad in quads) else NQUADS
 
 
 def fact_batches(source: Source, kind: str, request: Request) -> Iterator[pa.RecordBatch]:
@@ -98,7 +94,6 @@ class RdfFile:
         self._source, self._kind, self._request = source, kind, request
         self._scale = request.scale or Scale()
         self._labels = Labels(request.prefixes)
-        self._tells: dict[str, bool] = {}  # whether a predicate tells a confidence
         self._by: str | None = None
         self._line: int | None = None  # that was read last, where lines are statements
         # by the name of a statement: its subject, predicate and object
@@ -198,13 +193,12 @@ class RdfFile:
         parts[part] = what
 
     def _tells_confidence(self, iri: str, label: str) -> bool:
-        if iri not in self._tells:
-            given = self._request.confidence_predicates
-            known = {iri, label, f"<{iri}>"}
-            self._tells[iri] = (
-                bool(_CONFIDENCE.search(label)) if given is None else not known.isdisjoint(given)
-            )
-        return self._tells[iri]
+        given = self._request.confidence_predicates
+        return (
+            bool(_CONFIDENCE.search(label))
+            if given is None
+            else not {iri, label, f"<{iri}>"}.isdisjoint(given)
+        )
 
     def _add_confidence(self, name: str, predicate: str, term: Any, text: str) -> bool:
         """Whether this is the confidence of a statement, and not one that was there already."""
@@ -246,7 +240,7 @@ class RdfFile:
         oxigraph = _library()
         if self._kind == TURTLE:
             try:
-                yield from oxigraph.parse(_Reader(self._source), format=oxigraph.RdfFormat.TURTLE)
+                yield from oxigraph.parse(self._source, format=oxigraph.RdfFormat.TURTLE)
             except SyntaxError as error:
                 raise self._no_rdf(error, error.lineno) from None
             return
@@ -318,17 +312,6 @@ class Labels:
             if not re.search("[:\0\ufffd]", label) and label[0] not in '"<':
                 return label
         return iri if iri.partition(":")[0] in SCHEMES else f"<{iri}>"
-
-
-class _Reader:
-    """A source as a file for pyoxigraph."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    def read(self, size: int = -1) -> bytes:
-        found = bytearray(size if size > 0 else 1 << 16)
-        return bytes(found[: self._source.readinto(memoryview(found))])
 
 
 def _library() -> Any:

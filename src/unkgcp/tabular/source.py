@@ -122,6 +122,11 @@ class Source:
                 filled += count
         return filled
 
+    def read(self, size: int) -> bytes:
+        """The next bytes, fewer than `size` only at the end."""
+        view = memoryview(bytearray(size))
+        return bytes(view[: self.readinto(view)])
+
     def on_disk(self) -> Path:
         """A path with the unpacked content; a temporary copy where there is no such file. To be called once."""
         if self.path and self.path.is_file() and not self.packed:

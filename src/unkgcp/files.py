@@ -33,8 +33,6 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, public
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of the system when there is no more room: on the disk, for this user or in this file."""
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """The beginning of an address such as `s3://bucket`; a `Path` made of it has one stroke only."""
 
@@ -53,41 +51,25 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         with explained(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            temporary.touch(mode=0o600, exist_ok=False)
-        with completed(temporary, target):
+            temporary.touch(exist_ok=False)
+            permissions = temporary.stat().st_mode
+        with room_for(target):
             yield temporary
+            sync(temporary)
         with explained(target):
+            temporary.chmod(permissions)  # some writers make files that only their owner can read
             temporary.replace(target)
-        sync(target.parent)
+        with suppress(OSError):  # some systems open no folders, some cannot sync them
+            sync(target.parent)
     finally:
         with suppress(OSError):  # where it could not be made there is nothing to remove
             temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def completed(path: Path, named: str | os.PathLike[str]) -> Iterator[None]:
-    """After the block, the file `path` that it wrote is on the disk and has the usual permissions.
-
-    Some writers make files that only their owner can read. A full disk becomes a sentence about `named`, the final name
-    of the file.
-    """
-    with room_for(named):
-        yield
-        sync(path)
-    path.chmod(0o666 & ~umask())
 
 
 def digest(path: str | os.PathLike[str]) -> str:
     """SHA-256 of the file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def umask() -> int:
-    """The permissions that this process does not give to files it makes."""
-    found = os.umask(0)  # the system tells the old value only when a new one is set
-    os.umask(found)
-    return found
 
 
 @contextmanager
@@ -107,7 +89,11 @@ def room_for(target: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+            errno.EFBIG,
+        ):  # on the disk, for this user, in this file
             raise
         raise InputError(
             f"{target} cannot be written ({os.strerror(error.errno)}); free some room or give another place"
@@ -116,37 +102,21 @@ def room_for(target: str | os.PathLike[str]) -> Iterator[None]:
 
 def sync(path: str | os.PathLike[str]) -> None:
     """Wait until a file, or the names in a folder, are on the disk and would survive a loss of power."""
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:
-        if os.path.isdir(path):
-            return  # some systems open no folders; nothing more can be done there
-        raise
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # some file systems cannot do this with a folder
-            raise
     finally:
         os.close(handle)
 
 
-def check_place(target: str | os.PathLike[str], prefix: str = ".partial-") -> None:
-    """Refuse, before any work is done, a target for which no folder can be made or written to.
-
-    A file is made to try, and removed; `prefix` begins its name.
-    """
+def check_place(target: str | os.PathLike[str]) -> None:
+    """Refuse, before any work is done, a target for which no folder can be made or written to."""
     check_here(target, "it is written on this machine; give a path here, and copy it from there")
     with explained(target):
         place = Path(target).absolute().parent
         while not place.exists() and not place.is_symlink():
             place = place.parent
-        handle, name = tempfile.mkstemp(
-            dir=place, prefix=prefix
-        )  # permissions alone do not tell whether it works
-        os.close(handle)
-        with suppress(FileNotFoundError):  # another process that tidies the folder up may have been quicker
-            os.unlink(name)
+        tempfile.TemporaryFile(dir=place).close()  # permissions alone do not tell whether it works
 
 
 def check_here(target: str | os.PathLike[str], remedy: str) -> None:
@@ -226,8 +196,6 @@ def parse_yaml(text: str) -> Any:
 
 # Named arrays in one file, read without trusting it.
 
-HEADER = 16 << 20
-"""Bytes that the names, shapes and metadata of a container may have."""
 KEY = "unkgcp"
 """Where the metadata have the digest and the JSON text."""
 
@@ -246,7 +214,7 @@ class Field:
     name: str
     dtype: Any
     shape: tuple[int | str, ...] | None = ()
-    low: float | None = None
+    low: float = -np.inf
     high: float | str | None = None
     rising: bool = False
     optional: bool = False
@@ -269,11 +237,10 @@ class Field:
         least, largest = array.min(), array.max()  # NaN shows in both
         if self.finite and not (np.isfinite(least) and np.isfinite(largest)):
             raise ValueError(f"{self.name!r} holds a number that is not finite")
-        low = -np.inf if self.low is None else self.low
         high = sizes[self.high] - 1 if isinstance(self.high, str) else self.high
-        if least < low or (high is not None and largest > high):
-            value = least if least < low else largest
-            raise ValueError(f"{self.name!r} holds {value}, which is not between {low} and {high}")
+        if least < self.low or (high is not None and largest > high):
+            value = least if least < self.low else largest
+            raise ValueError(f"{self.name!r} holds {value}, which is not between {self.low} and {high}")
         if self.rising and (array[1:] < array[:-1]).any():
             raise ValueError(f"{self.name!r} falls somewhere, although its values never fall")
 
@@ -375,10 +342,6 @@ def _read(path: Path, format: str) -> Container:
 
     if not path.is_file():  # a pipe would make the reader wait for ever
         raise ValueError("it is not a plain file")
-    with path.open("rb") as file:
-        header, size = int.from_bytes(file.read(8), "little"), os.fstat(file.fileno()).st_size
-    if not 2 <= header <= min(HEADER, size - 8):
-        raise ValueError("its header has no sensible length")
     with safe_open(path, "numpy") as file:
         digest, _, text = (file.metadata() or {}).get(KEY, " {}").partition(" ")
         metadata = json.loads(text)

@@ -12,7 +12,7 @@ of ours for all users would be no remedy: numba runs whatever code it finds ther
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import import_module
@@ -47,25 +47,24 @@ def run_chunks(size: int, work: Callable[[int, int], None], rows: int = ROWS) ->
             for start in range(first, last, rows):
                 work(start, min(start + rows, last))
 
-    firsts = range(0, size, _ROWS_A_TASK)
-    threads = min(cores(), len(firsts))
-    if threads < 2:
-        for first in firsts:
-            task(first)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(task, firsts))  # in order, so the earliest bad row is the one reported
+    _shared(range(0, size, _ROWS_A_TASK), task)
 
 
 def in_threads(n: int, work: Callable[[slice], None], fewest: int = FEWEST) -> None:
     """Call `work` with slices that together are the rows 0 .. n; `fewest` rows are worth a thread."""
-    parts = min(cores(), n // fewest)
-    if parts < 2:
-        work(slice(0, n))
-        return
-    cuts = [n * part // parts for part in range(parts + 1)]
-    with ThreadPoolExecutor(parts) as pool:
-        list(pool.map(lambda part: work(slice(cuts[part], cuts[part + 1])), range(parts)))
+    parts = max(1, min(cores(), n // fewest))
+    _shared([slice(n * part // parts, n * (part + 1) // parts) for part in range(parts)], work)
+
+
+def _shared(tasks: Sequence[Any], work: Callable[[Any], None]) -> None:
+    """Tasks among the cores, one after the other where there is one only; the error of the earliest is raised."""
+    threads = min(cores(), len(tasks))
+    if threads < 2:
+        for task in tasks:
+            work(task)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(work, tasks))
 
 
 def njit(*signature: Any, alone: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:

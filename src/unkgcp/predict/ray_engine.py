@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 
 from unkgcp._version import __version__
 from unkgcp.errors import InputError, remedy
-from unkgcp.files import explained, umask
+from unkgcp.files import explained
 from unkgcp.loops import cores
 from unkgcp.predict.filter import after_filter
 from unkgcp.predict.stream import SPOOLED, PredictRequest, check_some, choosing, spooled
@@ -275,12 +275,13 @@ def staged(target: str | None) -> Iterator[Path]:
     """A folder for the parts, on the file system of the output; gone at the end, whatever happens."""
     beside = Path(tempfile.gettempdir()) if target in (None, "-") else Path(target).absolute().parent
     with explained(target or beside):
-        beside.mkdir(parents=True, exist_ok=True)
-        stage = Path(tempfile.mkdtemp(dir=beside, prefix=".partial-"))
+        stage = (
+            beside / f".partial-{os.urandom(8).hex()}"
+        )  # not by tempfile: workers may run as somebody else
+        stage.mkdir(parents=True)
     try:
         for name in (ANSWERS, QUERIES):
             (stage / name).mkdir()
-        stage.chmod(0o777 & ~umask())  # workers may run as somebody else
         yield stage
     finally:
         shutil.rmtree(stage, ignore_errors=True)

@@ -78,6 +78,8 @@ def test_the_doors_in_the_map_of_the_rooms_open() -> None:
     for door, names in re.findall(r"`(unkgcp\.\w+)`: ((?:`\w+`(?:, )?)+)", prose(MAP)):
         for name in re.findall(r"`(\w+)`", names):
             resolve(f"{door}.{name}")
+    for room, file, name in re.findall(r"`(\w+)/(\w+)\.py` \(`([\w.]+)`", prose(MAP)):
+        resolve(f"unkgcp.{room}.{file}.{name}")
 
 
 def test_the_example_of_a_model_of_your_own_runs(capsys: pytest.CaptureFixture[str]) -> None:

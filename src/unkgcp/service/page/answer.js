@@ -30,13 +30,13 @@ export function answer(query, asked, result, known, run, saving) {
   const at = (column) => result[column]?.[0][place];
   const chosen = { no_fact: at("no_fact"), fact_lower: at("fact_lower"), fact_upper: at("fact_upper") };
   for (const name of ["promise", "value", "belief", "other", "other_belief"]) chosen[name] = result[name]?.[0];
-  const { value, other } = chosen;
+  const { other } = chosen;
   const rows = asked.map((level, i) =>
     make(
       "tr",
       { class: i === place ? "chosen" : null },
       make("th", { scope: "row" }, make("a", { href: link({ ...query, level }), text: percent(level) })),
-      make("td", { class: "drawing" }, drawn({ lower: lower[i], upper: upper[i], score, known, value, other, kind: i === place ? "strong" : "" })),
+      make("td", { class: "drawing" }, drawn({ lower: lower[i], upper: upper[i], score, known, other, kind: i === place ? "strong" : "" })),
       make("td", { class: "number", text: span(lower[i], upper[i]) }),
       make("td", { class: "number width", text: three(upper[i] - lower[i]) }),
     ),
@@ -47,7 +47,7 @@ export function answer(query, asked, result, known, run, saving) {
     make("h2", { id: "answer-title" }, triple(query)),
     make("p", { class: "lead" }, ...sentence(status, score, query.level, lower[place], upper[place]), ...believed(chosen)),
     ...[...kindSentence(result.kind?.[0], run), ...(score === null ? [] : besides(chosen))].map((text) => make("p", { class: "note", text })),
-    ...result.notes.map(noted),
+    ...noted(result.notes, lower[place] <= 0 && upper[place] >= 1),
     make(
       "table",
       {},
@@ -66,7 +66,7 @@ export function answer(query, asked, result, known, run, saving) {
       ),
       make("tbody", {}, ...rows),
     ),
-    legend(known !== null, typeof value === "number"),
+    legend(known !== null, typeof other === "number"),
     make("p", { class: "promise", text: promise(run) }),
     more(query, saving),
   );
@@ -76,8 +76,9 @@ export function answer(query, asked, result, known, run, saving) {
 export const predictedOf = ({ score, value, lower, upper }) =>
   predicted({ score: score[0], value: value?.[0], lower: lower[0].includes(null) ? null : Math.max(...lower[0]), upper: Math.min(...upper[0]) });
 
-// What the service notes of a level; only where an interval says nothing it is a caution.
-export const noted = (note) => make("p", { class: /whole range/.test(note) ? "caution" : "note", text: `${note}.` });
+// What the service notes of a level: of other groups of facts, unless an interval that is shown says nothing.
+export const noted = (notes, caution) => notes.map((note) => make("p", { class: caution ? "caution" : "note", text: sentenceOf(note) }));
+export const sentenceOf = (words) => `${words.charAt(0).toUpperCase()}${words.slice(1)}.`;
 
 // The kind of a query, and how the run did on test facts of its kind.
 function kindSentence(kind, run) {
@@ -126,14 +127,14 @@ export function besides({ no_fact, fact_lower, fact_upper, promise }) {
 export const promise = (run) =>
   `Guarantee of ${run.method}: ${run.guarantee} (${count(run.calibration_facts, "calibration fact", "calibration facts")}).`;
 
-function legend(known, value) {
+function legend(known, other) {
   const entry = (mark, text) => make("li", {}, make("span", { class: `key ${mark}`, "aria-hidden": "true" }), text);
   return make(
     "ul",
     { class: "legend" },
     entry("range", "interval"),
     entry("score", "predicted confidence"),
-    value ? entry("value", "likely value") : null,
+    other ? entry("value", "another likely value") : null,
     known ? entry("known", "training fact") : null,
   );
 }

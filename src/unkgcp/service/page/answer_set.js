@@ -1,6 +1,6 @@
 // The set of entities that contains the answer of (head, relation, ?) or (?, relation, tail) with a chosen probability.
 
-import { BASIS, triple } from "./answer.js";
+import { BASIS, noted, triple } from "./answer.js";
 import { choice } from "./completing.js";
 import { count, make, named, percent } from "./dom.js";
 import { SAFE, downloads, rowsAs } from "./download.js";
@@ -21,7 +21,7 @@ export function answerSet(state, found, changed, fail) {
     { class: "answer-set", "aria-labelledby": "set-title" },
     make("h2", { id: "set-title" }, triple(state)),
     make("p", { class: "lead" }, ...sentence(state, found, open)),
-    ...found.notes.map((note) => make("p", { class: "hint", text: `Note: ${note}.` })),
+    ...noted(found.notes, found.everything),
     make("p", { class: "promise", text: promised(state, found, open) }),
     make(
       "div",

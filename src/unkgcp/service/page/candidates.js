@@ -116,7 +116,7 @@ export async function chosen(state, triples, signal, fail) {
     make("p", { class: "lead", text: `Asked: ${result.condition}, at most ${percent(result.fdr)} wrong ones among the selected. ${cutSentence(largest, sorted, result)}` }),
     make("p", { class: "promise", text: `Promised: ${result.guarantee}. It holds for a condition and a share that were chosen before looking at what they select.` }),
     make("p", { class: "promise" }, `The ${percent(state.level)} intervals are those of all candidates; among the selected they may hold less often. For intervals that hold for the selected: `, make("code", { text: "unkgcp predict --select … --after-selection" }), "."),
-    ...result.notes.map(noted),
+    ...noted(result.notes, rows.some(({ lower, upper }) => lower <= 0 && upper >= 1)),
     make(
       "p",
       { class: "more" },
@@ -176,13 +176,13 @@ function table(state, sorted, largest) {
 }
 
 function line(state, row, largest) {
-  const { head, relation, tail, lower, upper, score, value, other, p_value: p, status, selected } = row;
+  const { head, relation, tail, lower, upper, score, other, p_value: p, status, selected } = row;
   const reason = status !== "ok" ? why(status, score).split(/[,:]/)[0] : selected || largest === null ? "" : `p-value above ${small(largest)}`;
   return make(
     "tr",
     { class: selected ? "taken" : null },
     make("th", { scope: "row" }, make("a", { href: link({ head, relation, tail, level: state.level }) }, named(head), " ", named(relation, { class: "relation" }), " ", named(tail))),
-    make("td", { class: "drawing" }, drawn({ lower, upper, score: predicted(row), value, other, kind: selected ? "strong" : "" })),
+    make("td", { class: "drawing" }, drawn({ lower, upper, score: predicted(row), other, kind: selected ? "strong" : "" })),
     make("td", { class: "number", text: span(lower, upper) }),
     make("td", { class: "number p", text: small(p) }),
     make("td", { class: "verdict" }, make("strong", { text: selected ? "yes" : "no" }), reason ? make("small", { text: ` ${reason}` }) : null),

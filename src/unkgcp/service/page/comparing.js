@@ -34,7 +34,7 @@ function table(level, runs, answers) {
       "tr",
       {},
       make("th", { scope: "row" }, run.name, " ", make("small", { text: `${run.method}, ${run.model}` })),
-      make("td", { class: "drawing" }, drawn({ lower, upper, score, value, other, kind: "strong" })),
+      make("td", { class: "drawing" }, drawn({ lower, upper, score, other, kind: "strong" })),
       make("td", { class: "number", text: span(lower, upper) }),
       make("td", { class: "number width", text: lower === null ? "–" : three(upper - lower) }),
       make("td", { class: "number score", text: score === null ? "unknown" : three(score) }),

@@ -1,6 +1,6 @@
 // Completions of (head, relation, ?) or (?, relation, tail): a sorted list of intervals, to be filtered.
 
-import { besides, noted, promise, triple, why } from "./answer.js";
+import { besides, noted, promise, sentenceOf, triple, why } from "./answer.js";
 import { axis, count, drawn, inWords, make, named, percent, predicted, say, span, three } from "./dom.js";
 import { SAFE, downloads, rowsAs } from "./download.js";
 import { LEVELS, link } from "./state.js";
@@ -43,8 +43,8 @@ export function completing(state, result, run, changed, fail) {
     { class: "completing", "aria-labelledby": "completing-title" },
     make("h2", { id: "completing-title" }, triple(state)),
     make("p", { class: "promise", text: promise(run) }),
-    ...[...ofAll, result.presumption && `${result.presumption.charAt(0).toUpperCase()}${result.presumption.slice(1)}.`].filter(Boolean).map((text) => make("p", { class: "picking", text })),
-    ...result.notes.map(noted),
+    ...[...ofAll, result.presumption && sentenceOf(result.presumption)].filter(Boolean).map((text) => make("p", { class: "picking", text })),
+    ...noted(result.notes, result.answers.some(({ lower, upper }) => lower <= 0 && upper >= 1)),
     make(
       "div",
       { class: "controls", role: "group", "aria-label": "What is shown" },
@@ -96,7 +96,7 @@ function row(state, one, i, open, rank, more) {
     {},
     make("span", { class: "rank", text: String(i + 1), "aria-hidden": "true" }),
     make("a", { class: "label", href: link({ head, relation, tail, level: state.level }) }, named(one[open])),
-    drawn({ lower, upper, score: predicted(one), known, value, other, kind: "strong" }),
+    drawn({ lower, upper, score: predicted(one), known, other, kind: "strong" }),
     make("span", { class: "number" }, make("span", { class: "unseen", text: " interval " }), span(lower, upper)),
     make("span", { class: "number score-text" }, make("span", { class: "unseen", text: " ranked by " }), rank === null ? "–" : three(rank)),
     known === null ? null : make("span", { class: "badge", text: `fact ${three(known)}` }),

@@ -22,9 +22,9 @@ export function named(label, properties = {}) {
 
 const LONGEST = 120;
 
-export function short(label) {
+export function short(label, longest = LONGEST) {
   const letters = [...label];
-  return letters.length <= LONGEST ? label : `${letters.slice(0, LONGEST - 30).join("")} … ${letters.slice(-25).join("")}`;
+  return letters.length <= longest ? label : `${letters.slice(0, longest - 30).join("")} … ${letters.slice(-25).join("")}`;
 }
 
 export const byId = (id) => document.getElementById(id);
@@ -35,18 +35,18 @@ const written = (value) => String(Math.round(1e6 * value) / 1e6);
 const share = (belief) => (belief >= 0.995 ? ">99 %" : belief < 0.005 ? "<1 %" : `${Math.round(100 * belief)} %`);
 // The one number to say: the median of what is believed, or the score, inside the interval.
 export const predicted = ({ score, value, lower, upper }) => value ?? (score === null || lower === null ? score : Math.min(Math.max(score, lower), upper));
-// A value and how likely it is, if it alone is likely, and the second one if there is one: "0.4375 (55 %) or 1 (38 %)".
+// A value, how likely it is if it alone is likely, and the second one if there is one: "0.4375 (55 %) or 1 (38 %)".
 export const inWords = ({ value, belief, other, other_belief }) =>
-  `${written(value)}${belief === null ? "" : ` (${share(belief)})`}${other === null ? "" : ` or ${written(other)} (${share(other_belief)})`}`;
+  `${belief === null ? `about ${three(value)}` : `${written(value)} (${share(belief)})`}${other === null ? "" : ` or ${written(other)} (${share(other_belief)})`}`;
 export const count = (value, one, many) => `${value.toLocaleString("en")} ${value === 1 ? one : many}`;
 
 export function say(sentence) {
   byId("status").textContent = sentence;
 }
 
-// A drawing of an interval on [0, 1]: the range, the score as a line, likely values as dots, a known confidence as a
-// diamond. It is hidden from screen readers, because the numbers stand beside it as text.
-export function drawn({ lower, upper, score, known, value, other, kind = "" }) {
+// A drawing of an interval on [0, 1]: the range, the score as a line, a second likely value as a dot, a known confidence as
+// a diamond. It is hidden from screen readers, because the numbers stand beside it as text.
+export function drawn({ lower, upper, score, known, other, kind = "" }) {
   const bar = make("span", { class: "bar", "aria-hidden": "true" });
   if (lower !== undefined && lower !== null) {
     const range = make("span", { class: `range ${kind}` });
@@ -54,7 +54,7 @@ export function drawn({ lower, upper, score, known, value, other, kind = "" }) {
     range.style.width = `${100 * Math.max(upper - lower, 0)}%`;
     bar.append(range);
   }
-  for (const [name, at] of [["score", score], ["value", value], ["value other", other], ["known", known]]) {
+  for (const [name, at] of [["score", score], ["value", other], ["known", known]]) {
     if (at === undefined || at === null) continue;
     const mark = make("span", { class: name });
     mark.style.left = `${100 * at}%`;

@@ -126,14 +126,15 @@ async function tripleParts(state, signal) {
     if (error.status === 404) return null; // a run without its training facts, or without a distribution
     throw error;
   };
-  const [found, facts, beside] = await Promise.all([
+  const [found, { notes }, facts, beside] = await Promise.all([
     api.intervals(state, levels, signal),
+    api.intervals(state, state.level, signal), // what is noted of this level
     api.evidence({ head, relation, tail }, signal).catch(without404),
     comparing(state, runs, change, signal),
   ]);
   const [lower, upper] = [found.lower, found.upper].map((column) => column[0]);
   const score = predictedOf(found);
-  const distributed = typeof found.value?.[0] === "number" && found.no_fact === undefined;
+  const distributed = typeof found.value?.[0] === "number" && found.no_fact === undefined && found.status[0] === "ok";
   const told = distributed ? await api.distribution({ head, relation, tail }, signal).catch(without404) : null;
   const place = levels.indexOf(state.level);
   const said = lower[place] === null ? "empty interval" : `interval ${three(lower[place])} to ${three(upper[place])}`;
@@ -147,7 +148,7 @@ async function tripleParts(state, signal) {
     downloads("Save the numbers", "answer", ["csv", "json", SAFE], (format) => rowsAs(format, Object.keys(rows[0]), rows), fail),
   ];
   return [
-    answer(state, levels, found, known, run, saving),
+    answer(state, levels, { ...found, notes }, known, run, saving),
     told && believing(figure(state, { ...shown, rows: [] }, told.cells, fitting())),
     told && weighing(state, fail),
     beside,
@@ -180,7 +181,7 @@ function change(state, replace = false) {
 
 function title({ view, head, relation, tail }) {
   if (view === "list") return "Candidates · UnKGCP";
-  return relation ? `${[head || "?", relation, tail || "?"].map(short).join(" ")} · UnKGCP` : "UnKGCP explorer";
+  return relation ? `${[head || "?", relation, tail || "?"].map((label) => short(label)).join(" ")} · UnKGCP` : "UnKGCP explorer";
 }
 
 // Take the run that the address names: questions go to it from now on, and the page says what it is.

@@ -47,13 +47,16 @@ export const fitting = () => (matchMedia("(max-width: 46rem)").matches ? NARROW 
 // level, lower and upper; `cells` may be null.
 export function figure(query, answer, cells, width = WIDE) {
   const across = (value) => LEFT + value * (width - LEFT - RIGHT);
-  const top = 34;
+  const labels = [query.head, query.relation, query.tail].map((label) => short(label, 80));
+  const title = labels.join("  ");
+  // beside its own heading the picture needs no title
+  const titles = answer.rows.length ? (title.length > 80 ? labels : [title]) : [];
+  const top = 16 + 18 * titles.length;
   const under = top + (cells ? HIGH + 18 : 0);
   const height = under + answer.rows.length * ROW + 40;
-  const title = [query.head, query.relation, query.tail].map(short).join("  ");
   const { chosen } = answer;
   const said = chosen.lower === null ? "empty" : `${three(chosen.lower)} to ${three(chosen.upper)}`;
-  const parts = [words(LEFT, 18, title, { fill: "var(--ink)", "font-size": 14, "font-weight": 600 })];
+  const parts = titles.map((line, i) => words(LEFT, 18 + 18 * i, line, { fill: "var(--ink)", "font-size": 14, "font-weight": 600 }));
   if (cells) parts.push(...distribution(answer, chosen, cells, top, across));
   if (answer.rows.length) parts.push(...intervals(answer, under, across));
   parts.push(...scale(under + answer.rows.length * ROW + 6, across));
@@ -106,9 +109,6 @@ function intervals(answer, top, across) {
   });
   const mark = { y1: top, y2: top + height, "stroke-width": 2.5 };
   if (answer.score !== null) parts.push(draw("line", { ...mark, x1: across(answer.score), x2: across(answer.score), stroke: "var(--score)" }));
-  if (typeof answer.value === "number") {
-    parts.push(draw("circle", { cx: across(answer.value), cy: top + height / 2, r: 5, fill: "var(--card)", stroke: "var(--score)", "stroke-width": 2.5 }));
-  }
   if (answer.known !== null) {
     const x = across(answer.known);
     parts.push(draw("rect", { x: x - 5, y: top + height / 2 - 5, width: 10, height: 10, fill: "none", stroke: "var(--known)", "stroke-width": 2.5, transform: `rotate(45 ${x} ${top + height / 2})` }));

@@ -38,7 +38,7 @@ export function weighing(state, fail) {
     "section",
     { class: "weighing", "aria-labelledby": "weighing-title" },
     make("h2", { id: "weighing-title", text: "Why" }),
-    make("p", { class: "promise", text: "A fact weighs as much as the predicted confidence changes when it is left out of what the model is told about this triple. The model is not learned again, and of two facts that say the same neither may seem to weigh anything." }),
+    make("p", { class: "promise", text: "A fact weighs as much as the mean of what the model believes changes when it is left out of what the model is told about this triple. The model is not learned again, and of two facts that say the same neither may seem to weigh anything." }),
     button,
     place,
   );
@@ -57,14 +57,14 @@ function told(state, { facts, score, note }) {
       make("td", { class: "number", text: `${three(fact.score)} (${span(fact.lower, fact.upper)})` }),
     ),
   );
-  const titles = ["Training fact", "Confidence", "Change by it", `Without it (${percent(state.level)} interval)`];
+  const titles = ["Training fact", "Confidence", "Change by it", `Mean without it (${percent(state.level)} interval)`];
   return [
     moved.length
       ? make("table", { class: "weights" },
-          make("caption", { class: "unseen", text: "Facts by how much they change the predicted confidence" }),
+          make("caption", { class: "unseen", text: "Facts by how much they change the mean of what the model believes" }),
           make("thead", {}, make("tr", {}, ...titles.map((text, i) => make("th", { scope: "col", class: i ? "number" : null, text })))),
           make("tbody", {}, ...rows))
-      : make("p", { text: `None of the facts that were tried changes the predicted confidence, ${three(score)}, alone.` }),
-    make("p", { class: "hint", text: `${note}${facts.length > moved.length && moved.length ? `; ${count(facts.length - moved.length, "one", "others")} changed nothing` : ""}.` }),
+      : make("p", { text: `None of the facts that were tried changes the mean of what the model believes, ${three(score)}, alone.` }),
+    make("p", { class: "hint", text: `${note}${facts.length > moved.length && moved.length ? `; ${count(facts.length - moved.length, "other", "others")} changed nothing` : ""}.` }),
   ];
 }

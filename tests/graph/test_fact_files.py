@@ -27,75 +27,136 @@ ROWS = st.tuples(
 )
 
 
-class TestLines:
-    @pytest.mark.parametrize(
-        "content",
-        [
-            "\n".join(LINES) + "\n",
-            "\n".join(LINES),
-            "\r\n".join(LINES) + "\r\n",
-            "\r".join(LINES) + "\r",
-            "\ufeff" + "\n".join(LINES),
-            "\n\n" + "\n\n".join(LINES) + "\n\n\n",
-            "\r\n" + "\r\n\r\n".join(LINES),
-            "head\trelation\ttail\tconfidence\n" + "\n".join(LINES),
-            "\ufeff\nhead\trelation\ttail\tconfidence\n\n" + "\n".join(LINES),
-        ],
+LABELS = [
+    "NA",
+    "null",
+    "NaN",
+    "1",
+    "1.0",
+    "01",
+    "-0",
+    "1e5",
+    "true",
+    " x ",
+    '"',
+    '"quoted"',
+    "'",
+    "\\",
+    "#",
+    "a,b",
+]
+LABELS += ["é", "日本", "0x1"]
+NUMBERS = [
+    "0.1",
+    "0.30000000000000004",
+    "1e-300",
+    "4.9e-324",
+    "0.9999999999999998",
+    ".5",
+    "1.",
+    "+0.25",
+    "0",
+    "-0.0",
+]
+NUMBERS += [" 0.75 "]
+HEADER = "head\trelation\ttail\tconfidence\n"
+AS_CSV = "\n".join(LINES).replace("\t", ",")
+ONE = [("a", "r", "b", 0.5)]
+STRANGE = "x,y,z,v\na,r,b,0.5\n"
+SHUFFLED = "c,x,b,a,y\n0.5,r,b,a,9\n"
+NELL = "Entity\tRelation\tValue\tProbability\tOther\na\tr\tb\t0.5\t0.25\n"
+MISSING = "a\tr\tb\t0.5\nc\tr\tb\t\nd\tr\tb\tNaN\ne\tr\tb\t0.25\n"
+
+READ = {
+    "lines": ("f.tsv", "\n".join(LINES) + "\n", {}, FACTS),
+    "no end of the last line": ("f.tsv", "\n".join(LINES), {}, FACTS),
+    "ends of DOS": ("f.tsv", "\r\n".join(LINES) + "\r\n", {}, FACTS),
+    "ends of old Macs": ("f.tsv", "\r".join(LINES) + "\r", {}, FACTS),
+    "a byte order mark": ("f.tsv", "\ufeff" + "\n".join(LINES), {}, FACTS),
+    "empty lines": ("f.tsv", "\n\n" + "\n\n".join(LINES) + "\n\n\n", {}, FACTS),
+    "empty lines of DOS": ("f.tsv", "\r\n" + "\r\n\r\n".join(LINES), {}, FACTS),
+    "a header": ("f.tsv", HEADER + "\n".join(LINES), {}, FACTS),
+    "all of these": ("f.tsv", "\ufeff\n" + HEADER + "\n" + "\n".join(LINES), {}, FACTS),
+    "labels": (
+        "f.tsv",
+        "".join(f"{x}\tr\t{x}\t0.5\n" for x in LABELS),
+        {},
+        [(x, "r", x, 0.5) for x in LABELS],
+    ),
+    "numbers": (
+        "f.tsv",
+        "".join(f"a\tr\tb\t{text}\n" for text in NUMBERS),
+        {},
+        [("a", "r", "b", round(float(text), 9)) for text in NUMBERS],
+    ),
+    "quotation marks of CSV": (
+        "f.csv",
+        '"a, or b",r,"line\nend",0.5\n"say ""x""",r,plain,"0.25"\n',
+        {},
+        [("a, or b", "r", "line\nend", 0.5), ('say "x"', "r", "plain", 0.25)],
+    ),
+    "quotation marks of TSV": ("f.tsv", '"a\tr\tb"\t0.5\n', {}, [('"a', "r", 'b"', 0.5)]),
+    "usual names": ("f.csv", "head,relation,tail,confidence\n" + AS_CSV, {}, FACTS),
+    "other names": ("f.csv", "Subject,Predicate,Object,Weight\n" + AS_CSV, {}, FACTS),
+    "letters": ("f.csv", "h,r,t,w\n" + AS_CSV, {}, FACTS),
+    "a comment": ("f.csv", "#head,rel,tail,score\n" + AS_CSV, {}, FACTS),
+    "quoted names": ("f.csv", '"head","relation","tail","confidence"\n' + AS_CSV, {}, FACTS),
+    "another order": ("f.csv", "id,weight,object,subject,predicate\n1,0.5,b,a,r\n", {}, ONE),
+    "a fact is no header": ("f.tsv", "head\trelation\ttail\t0.5\n", {}, [("head", "relation", "tail", 0.5)]),
+    "a strange header": ("f.csv", STRANGE, {"header": True}, ONE),
+    "columns by name": ("f.csv", SHUFFLED, {"columns": ("a", "x", "b", "c")}, ONE),
+    "columns by position": ("f.csv", SHUFFLED, {"columns": (3, 1, 2, 0), "header": True}, ONE),
+    "columns by both": ("f.csv", SHUFFLED, {"columns": ("a", 1, 2, "c")}, ONE),
+    "columns without header": ("f.csv", "0.5,r,b,a,9\n", {"columns": (3, 1, 2, 0)}, ONE),
+    "a known format": ("f.tsv", NELL, {}, ONE),
+    "chosen columns override it": (
+        "f.tsv",
+        NELL,
+        {"columns": ("Value", "Relation", "Entity", "Other")},
+        [("b", "r", "a", 0.25)],
+    ),
+    "skipped": ("f.tsv", MISSING, {"skip_missing": True}, [("a", "r", "b", 0.5), ("e", "r", "b", 0.25)]),
+}
+REFUSED = {
+    "a strange header": (STRANGE, {}, r"line 1 .*setting header"),
+    "a header that is none": (
+        AS_CSV.splitlines()[0].replace("0.5", "x") + "\n",
+        {"header": False},
+        "line 1 ",
+    ),
+    "no such name": (SHUFFLED, {"columns": ("a", "x", "b", "nothing")}, "no column 'nothing'"),
+    "one column twice": (SHUFFLED, {"columns": ("a", "x", "a", "c")}, "same column"),
+    "no such position": (SHUFFLED, {"columns": (0, 1, 2, 7)}, "fewer than were chosen"),
+    "too few": (SHUFFLED, {"columns": (0, 1, 2)}, "expected 4"),
+    "names without header": (SHUFFLED, {"columns": ("a", "x", "b", "c"), "header": False}, "setting header"),
+    "missing": (MISSING.replace("\t", ","), {}, "line 2 has no confidence"),
+    "wrong, not missing": (
+        (MISSING + "f\tr\tb\thigh\n").replace("\t", ","),
+        {"skip_missing": True},
+        r"line 5 .*'high'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", READ)
+def test_read(case, tmp_path):
+    name, content, options, expected = READ[case]
+    for packed in ("", ".gz"):
+        graph = read(written(tmp_path / (name + packed), content), **options)
+        assert facts_of(graph) == expected
+    assert graph.vocabulary.entities.to_pylist() == list(
+        dict.fromkeys(x for h, _, t, _ in expected for x in (h, t))
     )
-    def test_line_ends_marks_and_empty_lines(self, content, tmp_path):
-        assert facts_of(read(written(tmp_path / "facts.tsv", content))) == FACTS
-        assert facts_of(read(written(tmp_path / "facts.tsv.gz", gzip.compress(content.encode())))) == FACTS
 
-    def test_labels_stay_as_they_are(self, tmp_path):
-        labels = [
-            "NA",
-            "null",
-            "NaN",
-            "1",
-            "1.0",
-            "01",
-            "-0",
-            "1e5",
-            "true",
-            " x ",
-            '"',
-            '"quoted"',
-            "'",
-            "\\",
-            "#",
-            "a,b",
-            "é",
-            "日本",
-            "0x1",
-        ]
-        content = "".join(f"{label}\tr\t{label}\t0.5\n" for label in labels)
-        assert [fact[0] for fact in facts_of(read(written(tmp_path / "facts.tsv", content)))] == labels
 
-    def test_confidences_are_the_nearest_numbers_to_their_text(self, tmp_path):
-        texts = [
-            "0.1",
-            "0.30000000000000004",
-            "1e-300",
-            "4.9e-324",
-            "0.9999999999999998",
-            ".5",
-            "1.",
-            "+0.25",
-            "0",
-            "-0.0",
-            " 0.75 ",
-        ]
-        content = "".join(f"a\tr\tb\t{text}\n" for text in texts)
-        assert read(written(tmp_path / "facts.tsv", content)).confidence.tolist() == [
-            round(float(text), 9) for text in texts
-        ]
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case, tmp_path):
+    content, options, message = REFUSED[case]
+    with pytest.raises(InputError, match=message):
+        read(written(tmp_path / "f.csv", content), **options)
 
-    def test_quotation_marks_are_for_csv(self, tmp_path):
-        content = '"a, or b",r,"line\nend",0.5\n"say ""x""",r,plain,"0.25"\n'
-        expected = [("a, or b", "r", "line\nend", 0.5), ('say "x"', "r", "plain", 0.25)]
-        assert facts_of(read(written(tmp_path / "facts.csv", content))) == expected
-        assert facts_of(read(written(tmp_path / "facts.tsv", '"a\tr\tb"\t0.5\n'))) == [('"a', "r", 'b"', 0.5)]
 
+class TestLines:
     def test_a_long_line_is_a_line(self, tmp_path, tiny_blocks):
         label = "x" * 60_000
         content = f"a\tr\tb\t0.5\n{label}\tr\tb\t0.5\nc\tr\t{label}\t0.5\n"
@@ -164,74 +225,6 @@ class TestBlocks:
             read(written(tmp_path / "facts.csv", content))
 
 
-class TestColumns:
-    @pytest.mark.parametrize(
-        "header",
-        [
-            "head,relation,tail,confidence",
-            "Subject,Predicate,Object,Weight",
-            "h,r,t,w",
-            "#head,rel,tail,score",
-            '"head","relation","tail","confidence"',
-        ],
-    )
-    def test_usual_headers_are_recognised(self, header, tmp_path):
-        content = header + "\n" + "\n".join(LINES).replace("\t", ",")
-        assert facts_of(read(written(tmp_path / "facts.csv", content))) == FACTS
-
-    def test_a_header_may_order_and_add_columns(self, tmp_path):
-        content = "id,weight,object,subject,predicate\n1,0.5,b,a,r\n"
-        assert facts_of(read(written(tmp_path / "facts.csv", content))) == [("a", "r", "b", 0.5)]
-
-    def test_a_fact_is_not_a_header(self, tmp_path):
-        content = "head\trelation\ttail\t0.5\n"
-        assert facts_of(read(written(tmp_path / "facts.tsv", content))) == [("head", "relation", "tail", 0.5)]
-
-    def test_a_strange_first_line_is_never_dropped(self, tmp_path):
-        path = written(tmp_path / "facts.csv", "x,y,z,v\na,r,b,0.5\n")
-        with pytest.raises(InputError, match=r"line 1 .*setting header"):
-            read(path)
-        assert facts_of(read(path, header=True)) == [("a", "r", "b", 0.5)]
-
-    def test_header_false_keeps_the_first_line(self, tmp_path):
-        path = written(tmp_path / "facts.csv", "head,relation,tail,confidence\na,r,b,0.5\n")
-        with pytest.raises(InputError, match="line 1 "):
-            read(path, header=False)
-
-    def test_by_name_and_by_position(self, tmp_path):
-        path = written(tmp_path / "facts.csv", "c,x,b,a,y\n0.5,r,b,a,9\n")
-        expected = [("a", "r", "b", 0.5)]
-        assert facts_of(read(path, columns=("a", "x", "b", "c"))) == expected
-        assert facts_of(read(path, columns=(3, 1, 2, 0), header=True)) == expected
-        assert facts_of(read(path, columns=("a", 1, 2, "c"))) == expected
-        headless = written(tmp_path / "other.csv", "0.5,r,b,a,9\n")
-        assert facts_of(read(headless, columns=(3, 1, 2, 0))) == expected
-
-    @pytest.mark.parametrize(
-        ("columns", "header", "message"),
-        [
-            (("a", "x", "b", "nothing"), None, "no column 'nothing'"),
-            (("a", "x", "a", "c"), None, "same column"),
-            ((0, 1, 2, 7), None, "fewer than were chosen"),
-            ((0, 1, 2), None, "expected 4"),
-            (("a", "x", "b", "c"), False, "setting header"),
-        ],
-    )
-    def test_columns_that_are_not_there(self, columns, header, message, tmp_path):
-        path = written(tmp_path / "facts.csv", "c,x,b,a,y\n0.5,r,b,a,9\n")
-        with pytest.raises(InputError, match=message):
-            read(path, columns=columns, header=header)
-
-    def test_chosen_columns_override_known_formats(self, tmp_path):
-        path = written(
-            tmp_path / "nell.tsv", "Entity\tRelation\tValue\tProbability\tOther\na\tr\tb\t0.5\t0.25\n"
-        )
-        assert facts_of(read(path)) == [("a", "r", "b", 0.5)]
-        assert facts_of(read(path, columns=("Value", "Relation", "Entity", "Other"))) == [
-            ("b", "r", "a", 0.25)
-        ]
-
-
 class TestParquet:
     @pytest.mark.parametrize(
         "label", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
@@ -250,10 +243,13 @@ class TestParquet:
         pq.write_table(table, tmp_path / "facts.parquet")
         assert facts_of(read(tmp_path / "facts.parquet")) == [("a", "r", "b", 0.5), ("b", "s", "a", 0.25)]
 
-    def test_integers_are_labels(self, tmp_path):
-        table = pa.table({"head": [7, 8], "relation": [0, 0], "tail": [8, 7], "confidence": [1, 0]})
+    def test_integers_are_labels_and_nulls_are_missing(self, tmp_path):
+        table = pa.table(
+            {"head": [7, 8, 9], "relation": [0] * 3, "tail": [8, 7, 7], "confidence": [1, 0, None]}
+        )
         pq.write_table(table, tmp_path / "facts.parquet")
-        assert facts_of(read(tmp_path / "facts.parquet")) == [("7", "0", "8", 1.0), ("8", "0", "7", 0.0)]
+        found = facts_of(read(tmp_path / "facts.parquet", skip_missing=True))
+        assert found == [("7", "0", "8", 1.0), ("8", "0", "7", 0.0)]
 
     def test_many_row_groups_and_chosen_columns(self, tmp_path):
         n = 150_000
@@ -318,29 +314,6 @@ class TestVocabulary:
             assert read(path).vocabulary.entities.to_pylist() == seen
 
 
-class TestMissing:
-    CONTENT = "a\tr\tb\t0.5\nc\tr\tb\t\nd\tr\tb\tNaN\ne\tr\tb\t0.25\n"
-
-    def test_skipped_only_when_asked(self, tmp_path):
-        path = written(tmp_path / "facts.tsv", self.CONTENT)
-        with pytest.raises(InputError, match="line 2 has no confidence"):
-            read(path)
-        graph = read(path, skip_missing=True)
-        assert facts_of(graph) == [("a", "r", "b", 0.5), ("e", "r", "b", 0.25)]
-        assert graph.vocabulary.entities.to_pylist() == ["a", "b", "e"]
-
-    def test_what_is_not_missing_but_wrong_is_not_skipped(self, tmp_path):
-        with pytest.raises(InputError, match=r"line 5 .*'high'"):
-            read(written(tmp_path / "facts.tsv", self.CONTENT + "f\tr\tb\thigh\n"), skip_missing=True)
-
-    def test_parquet(self, tmp_path):
-        table = pa.table(
-            {"head": ["a", "c"], "relation": ["r", "r"], "tail": ["b", "b"], "confidence": [0.5, None]}
-        )
-        pq.write_table(table, tmp_path / "facts.parquet")
-        assert facts_of(read(tmp_path / "facts.parquet", skip_missing=True)) == [("a", "r", "b", 0.5)]
-
-
 class TestStreams:
     def test_standard_input(self, monkeypatch):
         class Input:
@@ -352,14 +325,9 @@ class TestStreams:
 
     @pytest.mark.parametrize("pack", [bytes, gzip.compress])
     def test_an_open_stream(self, pack):
-        content = "\n".join(LINES).encode()
-        assert facts_of(read(io.BytesIO(pack(content)))) == FACTS
-
-    def test_parquet_from_a_pipe(self):
+        assert facts_of(read(io.BytesIO(pack("\n".join(LINES).encode())))) == FACTS
         sink = io.BytesIO()
         pq.write_table(pa.table({"head": ["a"], "relation": ["r"], "tail": ["b"], "confidence": [0.5]}), sink)
-        assert facts_of(read(io.BytesIO(sink.getvalue()))) == [("a", "r", "b", 0.5)]
-
-    def test_errors_name_the_line(self):
+        assert facts_of(read(io.BytesIO(pack(sink.getvalue())))) == ONE
         with pytest.raises(InputError, match="standard input, line 2 "):
-            read(io.BytesIO(b"a\tr\tb\t0.5\na\tr\tb\t7\n"))
+            read(io.BytesIO(pack(b"a\tr\tb\t0.5\na\tr\tb\t7\n")))

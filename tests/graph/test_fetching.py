@@ -87,19 +87,27 @@ def once(trouble: Callable[[BaseHTTPRequestHandler, bytes], None]):
     return first
 
 
-def truncate(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Length", str(len(body)))
-    handler.end_headers()
-    handler.wfile.write(body[: len(body) // 3])
-    handler.close_connection = True
+def answering(
+    change: Callable[[bytes], bytes], announced: bool = True, wait: float = 0.0
+) -> Callable[[BaseHTTPRequestHandler, bytes], None]:
+    """Another content, perhaps without its length, and then silence."""
+
+    def answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        handler.send_response(200)
+        if announced:
+            handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(change(body))
+        handler.wfile.flush()
+        time.sleep(wait)
+
+    return answer
 
 
-def corrupt(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Length", str(len(body)))
-    handler.end_headers()
-    handler.wfile.write(body[:100] + b"?" + body[101:])
+truncate = answering(lambda body: body[: len(body) // 3])
+corrupt = answering(lambda body: body[:100] + b"?" + body[101:])
+stall = answering(lambda body: body[: len(body) // 3], wait=2 * QUICK.timeout)
+unannounced = answering(lambda body: body[:1000], announced=False)  # only the content tells what is missing
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -123,19 +131,6 @@ def test_the_default_place_is_the_cache(server, tmp_path, monkeypatch):
 
 def silent(handler: BaseHTTPRequestHandler, body: bytes) -> None:
     time.sleep(2 * QUICK.timeout)
-
-
-def stall(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-    truncate(handler, body)
-    handler.wfile.flush()
-    silent(handler, body)
-
-
-def unannounced(handler: BaseHTTPRequestHandler, body: bytes) -> None:
-    """Without a length, so that only the content tells that something is missing."""
-    handler.send_response(200)
-    handler.end_headers()
-    handler.wfile.write(body[:1000])
 
 
 def busy(handler: BaseHTTPRequestHandler, body: bytes) -> None:

@@ -109,8 +109,9 @@ def test_same_bytes_twice(tmp_path: Path) -> None:
 
 
 def test_bad_targets(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"does not end in .tsv"), open_output("answers.xlsx"):
-        pass
+    for name in ("answers.xlsx", "answers", "answers.gz"):
+        with pytest.raises(InputError, match=r"does not end in .tsv"), open_output(name):
+            pass
     (tmp_path / "folder.tsv").mkdir()
     with pytest.raises(InputError, match="is a folder"), open_output(str(tmp_path / "folder.tsv")):
         pass

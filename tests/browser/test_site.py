@@ -13,7 +13,13 @@ import pytest
 from tests.browser.checks import faint, nameless
 
 SITE = Path(__file__).parents[2] / "site"
-PAGES = ("index.html", "predicting.html", "tutorials/comparing-methods.html", "reference/unkgcp.html")
+PAGES = (
+    "index.html",
+    "predicting.html",
+    "tutorials/comparing-methods.html",
+    "reference/unkgcp.html",
+    "reference/commands.html",
+)
 LOADED = re.compile(
     r"""<(?:(?:script|img|iframe|source)\b[^>]*\bsrc|link\b[^>]*\bhref)=["']?(?:https?:)?//"""
 )
@@ -24,6 +30,14 @@ RING = """() => {
   const drawn = (element) => parseFloat(getComputedStyle(element).outlineWidth) > 0
     && getComputedStyle(element).outlineStyle !== "none";
   return at.type === "text" || drawn(at) || drawn(at.nextElementSibling);
+}"""
+
+# code and tables that are wider than their place and do not scroll there
+CUT = """() => {
+  const scrolls = (element) => ["auto", "scroll"].includes(getComputedStyle(element).overflowX);
+  return [...document.querySelectorAll("pre, pre code, table")]
+    .filter((each) => each.scrollWidth > each.clientWidth + 1 && !scrolls(each) && !scrolls(each.parentElement))
+    .filter((each) => getComputedStyle(each).display !== "inline").map((each) => each.textContent.slice(0, 60));
 }"""
 
 pytestmark = pytest.mark.site
@@ -46,6 +60,7 @@ def test_a_page_can_be_used_by_everybody(open_page, page, scheme):
         assert faint(visit.page) == []
         assert nameless(visit.page) == []
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert visit.page.evaluate(CUT) == []
         assert visit.problems == []
         assert [asked for asked in visit.outside if not asked.startswith(SITE.as_uri())] == []
 
@@ -64,7 +79,7 @@ def test_the_keyboard_alone_leads_from_the_first_page_to_an_answer(open_page):
     press_until("Search")
     page.keyboard.press("Enter")
     page.locator("input.md-search__input:focus").wait_for()
-    page.keyboard.type("neighbourhood")
+    page.keyboard.type("standardised")
     page.locator(".md-search-result__item a").first.wait_for()
     page.keyboard.press("ArrowDown")
     with page.expect_navigation():
@@ -78,3 +93,8 @@ def test_what_has_the_focus_shows_it(open_page):
     for _ in range(20):
         page.keyboard.press("Tab")
         assert page.evaluate(RING), page.evaluate("document.activeElement.outerHTML")
+
+
+def test_the_first_page_is_there_within_a_second(open_page):
+    loaded = "performance.getEntriesByType('navigation')[0].loadEventEnd"
+    assert min(open_page(SITE / "index.html").page.evaluate(loaded) for _ in range(3)) < 1000

@@ -100,17 +100,6 @@ def test_no_candidates(predictor: Predictor, tmp_path: Path) -> None:
     assert nothing.to_arrow().schema.names[-3:] == ["p_value", "selected", "prediction"]
 
 
-def test_a_file_that_changes_between_the_passes_is_noticed(
-    predictor: Predictor, table: pa.Table, tmp_path: Path
-) -> None:
-    pq.write_table(table.slice(0, 100), tmp_path / "in.parquet")
-    with chosen_in_file(predictor, str(tmp_path / "in.parquet"), CHOICE) as chosen:
-        pq.write_table(table.slice(0, 200), tmp_path / "in.parquet")
-        with pytest.raises(InputError, match="has changed while it was read"):
-            answer_file(predictor, chosen.queries, str(tmp_path / "out.tsv"), answer=chosen.answering(0.9))
-    assert not (tmp_path / "out.tsv").exists()
-
-
 class TestAfterSelection:
     def test_only_what_is_chosen_with_intervals_of_its_own(
         self, predictor: Predictor, queries: Path, table: pa.Table, tmp_path: Path

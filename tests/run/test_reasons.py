@@ -14,7 +14,7 @@ from unkgcp.errors import InputError
 from unkgcp.evidence import learn
 from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run import Predictor, calibrate
-from unkgcp.run.answers import known_facts, masses, without
+from unkgcp.run.answers import evidence_of, masses, without
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def predictor() -> Predictor:
 
 
 def label(predictor: Predictor, row: int) -> tuple[str, str, str]:
-    facts, vocabulary = known_facts(predictor), predictor.model.vocabulary
+    facts, vocabulary = evidence_of(predictor).evidence.train, predictor.model.vocabulary
     head, tail = (vocabulary.entities[int(column[row])].as_py() for column in (facts.head, facts.tail))
     return head, vocabulary.relations[int(facts.relation[row])].as_py(), tail
 
@@ -46,7 +46,7 @@ def test_masses_are_the_distribution_that_answers(predictor: Predictor) -> None:
 
 def test_a_fact_that_is_left_out_is_one_that_was_never_there(predictor: Predictor) -> None:
     """The same trees over a graph that never had the fact say the same."""
-    evidence, train = predictor.method.evidence, known_facts(predictor)
+    evidence, train = predictor.method.evidence, evidence_of(predictor).evidence.train
     assert evidence is not None
     rows = list(range(0, 300, 30))
     never = [

@@ -95,10 +95,7 @@ def command(
     """
     from unkgcp.predict.prediction_tables import conformalize
 
-    outcome = conformalize(
+    for caution in conformalize(
         calibration, source, output, levels=confidence, score=method, bounds=bounds, groups=groups
-    )
-    if outcome.too_few:
-        note(f"{calibration} has too few rows to learn the {method} score from; the residual was used")
-    for caution in outcome.cautions:
+    ):
         note(caution)

@@ -231,7 +231,8 @@ def _train(
 
     from unkgcp.graph.datasets import load_dataset
     from unkgcp.graph.kinds import describe_kinds
-    from unkgcp.run.fitting import fit, fit_folds, silent
+    from unkgcp.run.calibration import silent
+    from unkgcp.run.fitting import fit, fit_folds
     from unkgcp.run.provenance import describe
     from unkgcp.run.store import CHECKPOINT
     from unkgcp.training.config import config_for

@@ -45,7 +45,6 @@ from unkgcp.run.answer_sets import FACTS, SideSets, answer_level
 from unkgcp.run.questions import candidate_scores, completer_of, least_weight, new_facts, strangeness, total
 
 if TYPE_CHECKING:
-    from unkgcp.run.answers import Calibrated
     from unkgcp.run.predictor import Predictor
 
 Floats = NDArray[np.float64]
@@ -72,7 +71,7 @@ class Ranks(NamedTuple):
     alone: Floats
 
 
-def ranking(predictor: Calibrated, test: Graph, known: Sequence[Graph], least: float = 0.0) -> dict[str, Any]:
+def ranking(predictor: Predictor, test: Graph, known: Sequence[Graph], least: float = 0.0) -> dict[str, Any]:
     """The figures for tails, heads and both together; `known` are the facts of the other splits.
 
     least: the confidence that a test fact must have to count.
@@ -152,7 +151,7 @@ def _distinct(given: Integers, relation: Integers, asked: Integers, confidence: 
     return SideQuestions(triples[:, 0], triples[:, 1], triples[:, 2], mean)
 
 
-def _ranks(predictor: Calibrated, facts: SideQuestions, known: list[Integers], at_head: bool) -> Ranks:
+def _ranks(predictor: Predictor, facts: SideQuestions, known: list[Integers], at_head: bool) -> Ranks:
     """The ranks of facts; `known` are facts of the other splits: given entity, relation and asked entity."""
     model = predictor.model
     relations, entities = len(model.seen_relations), len(model.seen_entities)

@@ -24,7 +24,8 @@ from unkgcp.graph.demo_graph import Oracle, generate
 from unkgcp.graph.facts import Graph
 from unkgcp.methods import PREDICTORS
 from unkgcp.run import provenance
-from unkgcp.run.fitting import Report, fit, recalibrate, silent
+from unkgcp.run.calibration import Report, silent
+from unkgcp.run.fitting import fit, recalibrate
 from unkgcp.run.predictor import Predictor
 from unkgcp.training.config import config_for
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -119,21 +119,17 @@ def _condition(node: ast.expr, columns: Sequence[str]) -> Condition:
 
 def _operand(node: ast.expr) -> float | str:
     """A number, or the name of a column or word."""
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float, str):
-        return node.value  # type: ignore[return-value]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        return -_number(node.operand) if isinstance(node.op, ast.USub) else _number(node.operand)
-    # unknown-entity is a difference of two names to Python
-    words = ast.unparse(node).replace(POINT, ".").split(" - ")
-    if all(re.fullmatch(r"[A-Za-z_][\w.]*", word) for word in words):
-        return "-".join(words)
-    raise ValueError(f"{ast.unparse(node)} is no column, number or word")
-
-
-def _number(node: ast.expr) -> float:
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        return float(node.value)  # type: ignore[arg-type]
-    raise ValueError(f"{ast.unparse(node)} is no number")
+    try:
+        value: Any = ast.literal_eval(node)
+    except ValueError:
+        # unknown-entity is a difference of two names to Python
+        words = ast.unparse(node).replace(POINT, ".").split(" - ")
+        if all(re.fullmatch(r"[A-Za-z_][\w.]*", word) for word in words):
+            return "-".join(words)
+        value = None
+    if type(value) not in (int, float, str):
+        raise ValueError(f"{ast.unparse(node)} is no column, number or word")
+    return cast("float | str", value)
 
 
 def _comparison(

@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,17 +25,6 @@ OPTIONAL = ("scale", "kind")
 ENDINGS = (".csv", ".tsv", ".parquet", ".pq")
 
 
-class Outcome(NamedTuple):
-    """What a user should know of the answers.
-
-    too_few: whether the calibration table had too few rows for the score that was asked for, so that the residual was
-    used. cautions: a sentence for every level that is out of reach, for all rows or for those of small groups.
-    """
-
-    too_few: bool
-    cautions: tuple[str, ...] = ()
-
-
 def conformalize(
     calibration: str,
     source: str,
@@ -45,14 +34,15 @@ def conformalize(
     score: str = "residual",
     bounds: tuple[float, float] | None = (0.0, 1.0),
     groups: Sequence[str] | None = None,
-) -> Outcome:
+) -> list[str]:
     """Write the rows of `source` with lower and upper ends.
 
     The calibration table needs prediction and truth; scale and group are used if it has them, and kind for a score
     that is learned, and then the source needs them too. `groups` names columns of groups instead of `group`; with
     several the promise holds in every group of each. All other columns of the source are carried through. Without
     `output`, or where it is `-`, the result goes to standard output. One of the tables may be `-`, standard input.
-    Nothing is written unless every row could be answered.
+    Nothing is written unless every row could be answered. Gives what a user should know of the answers: a sentence
+    where there were too few rows to learn the score from, and one for every level that is out of reach.
     """
     output = None if output == "-" else output
     if output is None:
@@ -78,7 +68,7 @@ def _conformalize(
     score: str,
     bounds: tuple[float, float] | None,
     named: Sequence[str] | None,
-) -> Outcome:
+) -> list[str]:
     known.require(["prediction", "truth", *(named or [])])
     asked.require(["prediction", *(named or [])])
     optional = [name for name in OPTIONAL if name != "kind" or score in recipe_names()]
@@ -109,8 +99,12 @@ def _conformalize(
             sizes.update(columns.get("group_size", np.full(len(batch), cal.size)).tolist())
             carried = {name: _carried(asked, batch, name, first, typed) for name in asked.names}
             write(pa.record_batch({**carried, **columns}))
-    cautions = tuple(_cautions(cal, known, asked, levels, sizes))
-    return Outcome(score in recipe_names() and not cal.learned, cautions)
+    cautions = list(_cautions(cal, known, asked, levels, sizes))
+    if score in recipe_names() and not cal.learned:
+        cautions.insert(
+            0, f"{known.name} has too few rows to learn the {score} score from; the residual was used"
+        )
+    return cautions
 
 
 def _cautions(

@@ -42,7 +42,7 @@ from unkgcp.run.answers import LABELS
 from unkgcp.run.chooser import Chooser
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.query_files import parquet_files, query_batches
-from unkgcp.tabular.source import is_parquet
+from unkgcp.tabular.source import Source, is_parquet
 from unkgcp.tabular.writer import ENDINGS, open_output
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_USAGE_STATS_PROMPT_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # otherwise a warning on machines without accelerators
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # the first bad part ends the work; others may be bad, too
 }
 
 
@@ -134,22 +135,13 @@ def plan(paths: Sequence[str], rows_per_part: int = ROWS) -> list[FilePart]:
     parts: list[FilePart] = []
     before = 0
     for path in paths:
-        total = _rows(path)
+        with Source(path) as source, source.explained():
+            total = pq.read_metadata(path).num_rows
         for first in range(0, total, rows_per_part):
             rows = min(rows_per_part, total - first)
             parts.append(FilePart(len(parts), path, first, rows, before + first))
         before += total
     return parts or [FilePart(0, paths[0], 0, 0, 0)]
-
-
-def _rows(path: str) -> int:
-    try:
-        return int(pq.read_metadata(path).num_rows)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = str(error).split("\n")[0].rstrip(".")
-        raise InputError(
-            f"{path} is a damaged Parquet file ({reason}): copy, download or write it again"
-        ) from None
 
 
 def _sources(
@@ -178,41 +170,36 @@ def _compute(ray: Any, parts: Sequence[FilePart], job: RayJob, at_once: int, pro
                 part = waiting.popleft()
                 running[task.remote(job, part)] = part
             (ready,), _ = ray.wait(list(running))
-            sentence, bad_input, result = ray.get(ready)
-            if sentence:
-                raise (InputError if bad_input else RuntimeError)(sentence)
-            results.append(result)
+            results.append(ray.get(ready))
             done += running.pop(ready).rows
             progress.update(done, f"{len(results)} of {len(parts)} parts", since=start)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, InputError):
+            raise InputError(str(error.cause)) from None
+        raise RuntimeError(f"{error.cause} ({type(error.cause).__name__} in a worker)") from error
     except ray.exceptions.RayError as error:
-        lines = [line for line in str(error).splitlines() if line.strip()]
-        why = lines[-1] if lines else type(error).__name__
-        raise RuntimeError(f"the Ray cluster gave up: {why}; there may be too little memory") from error
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise RuntimeError(f"the Ray cluster gave up: {lines[-1]}; there may be too little memory") from error
     return results
 
 
 # What a worker does.
 
 
-def answer_part(job: RayJob, part: FilePart) -> tuple[str, bool, Any]:
-    """A sentence if the part cannot be answered, whether the input is to blame, and the counts of a first pass."""
-    try:
-        if job.version != __version__:
-            raise InputError(
-                f"{socket.gethostname()} has unkgcp {__version__}, this program is {job.version}: install the same "
-                "version on every machine of the cluster"
-            )
-        if not Path(job.stage).is_dir():
-            raise InputError(
-                f"{Path(job.stage).parent} is not there on {socket.gethostname()}: every machine of the cluster must "
-                "see the run, the queries and the output under the same names, on a shared file system"
-            )
-        pa.set_cpu_count(1)  # other workers are on this machine too
-        return "", False, _answer(job, part, _loaded(job.run, job.stage))
-    except InputError as error:
-        return str(error), True, None
-    except Exception as error:
-        return f"{error} ({type(error).__name__} on {socket.gethostname()})", False, None
+def answer_part(job: RayJob, part: FilePart) -> Any:
+    """Write the answers of a part, or count the places of its candidates in a first pass."""
+    if job.version != __version__:
+        raise InputError(
+            f"{socket.gethostname()} has unkgcp {__version__}, this program is {job.version}: install the same "
+            "version on every machine of the cluster"
+        )
+    if not Path(job.stage).is_dir():
+        raise InputError(
+            f"{Path(job.stage).parent} is not there on {socket.gethostname()}: every machine of the cluster must "
+            "see the run, the queries and the output under the same names, on a shared file system"
+        )
+    pa.set_cpu_count(1)  # other workers are on this machine too
+    return _answer(job, part, _loaded(job.run, job.stage))
 
 
 @lru_cache(maxsize=1)

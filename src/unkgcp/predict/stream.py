@@ -223,7 +223,7 @@ class Chosen(NamedTuple):
     """What the first pass found: the cut of each share of wrong ones, and how many candidates each chooses.
 
     The second pass reads the candidates from `queries` with the options `reading`. candidates: how many there are;
-    unjudged: those of them that are unknown, of which none is chosen. stamp: of the file, to notice changes.
+    unjudged: those of them that are unknown, of which none is chosen.
     """
 
     chooser: Chooser
@@ -233,20 +233,10 @@ class Chosen(NamedTuple):
     candidates: int
     unjudged: int
     chosen: list[int]
-    stamp: Any
 
     def answering(self, confidence: Levels) -> Answer:
         """The function that answers a batch in the second pass."""
-        answer_batch = choosing(self.chooser, self.cuts, confidence)
-
-        def answer(batch: pa.RecordBatch, /, *, first: int) -> pa.RecordBatch:
-            if _stamp(self.queries) != self.stamp:
-                raise InputError(
-                    f"{self.queries} has changed while it was read; leave it alone and start again"
-                )
-            return answer_batch(batch, first=first)
-
-        return answer
+        return choosing(self.chooser, self.cuts, confidence)
 
     @property
     def sentence(self) -> str:
@@ -259,9 +249,7 @@ class Chosen(NamedTuple):
         sentence = f"chosen among {self.candidates:,} triples: {counts} ({self.chooser.choice.condition})"
         if self.unjudged:
             sentence += f"; {self.unjudged:,} cannot be judged, since no calibration fact is of their kind"
-        return sentence + (
-            "" if self.chooser.selector.nonfacts else "; that candidates are facts is presumed"
-        )
+        return sentence + ("" if self.chooser.nonfacts else "; that candidates are facts is presumed")
 
 
 def choosing(chooser: Chooser, cuts: list[Cuts], confidence: Levels) -> Answer:
@@ -299,7 +287,6 @@ def chosen_in_file(
     report, start, done = progress or Silent(), time.monotonic(), 0
     with tempfile.TemporaryDirectory(prefix="unkgcp-") as folder, room_for(folder):
         again, how = _readable_twice(queries, Path(folder) / "candidates", reading)
-        stamp = _stamp(again)
         counts = np.zeros(chooser.reference.bins, np.int64)
 
         def work(batch: pa.RecordBatch) -> Counts:
@@ -314,7 +301,7 @@ def chosen_in_file(
         cuts = chooser.cuts(counts)
         # the first count is that of unknown candidates, the others are those of the places
         chosen = [int(counts[cut.chosen + 1 :].sum()) for cut in cuts]
-        yield Chosen(chooser, cuts, again, how, done, int(counts[0]), chosen, stamp)
+        yield Chosen(chooser, cuts, again, how, done, int(counts[0]), chosen)
 
 
 SPOOLED = {"columns": LABELS, "carries": True}
@@ -355,15 +342,6 @@ def _readable_twice(queries: str, folder: Path, reading: Mapping[str, Any]) -> t
     folder.mkdir()
     (copy,) = spooled(query_batches(queries, **reading), folder, rows=sys.maxsize)
     return copy, SPOOLED
-
-
-def _stamp(path: str) -> Any:
-    """Size, time and place of a file, at least one of which changes when somebody writes to it."""
-    try:
-        found = os.stat(path)
-        return found.st_size, found.st_mtime_ns, found.st_ino
-    except OSError:
-        return None
 
 
 # Reading, working and handing on in threads, in order.

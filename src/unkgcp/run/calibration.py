@@ -10,8 +10,8 @@ in `unkgcp.methods`. Facts that the model was trained on are looked for among th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,10 @@ from unkgcp.graph.symmetry import symmetric_as_in
 from unkgcp.methods import check_promise, create, predictor_class
 from unkgcp.methods.method import IntervalPredictor, status_codes
 from unkgcp.methods.partitions import Partitioned
+from unkgcp.progress import Progress, Silent
 from unkgcp.run.predictor import Predictor
+from unkgcp.training.config import NONE as NO_MODEL
+from unkgcp.training.config import TrainConfig
 from unkgcp.training.model import Model
 
 if TYPE_CHECKING:
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
     from unkgcp.evidence.nonfacts import FactLikeness
     from unkgcp.graph.datasets import Dataset
     from unkgcp.training.given_model import OwnModel
+
+# from the title and the length of a stage of the work to where its progress goes
+Report = Callable[[str, float | None], AbstractContextManager[Progress]]
 
 
 def calibrate(
@@ -81,8 +87,10 @@ def calibrate(
         )
     facts = facts.over(model.vocabulary)
     model = model.tried(facts)
-    if "members" not in kind.needs:
-        check_untrained(model, facts, protocol)
+    if "members" not in kind.needs and model.facts is not None:
+        looked_at = None if protocol == "paper" else model.stopping
+        stopping = None if looked_at is None else looked_at.graph(model.vocabulary)
+        check_apart(model.facts.graph(model.vocabulary), stopping, facts)
     return calibrated(
         kind,
         model,
@@ -115,7 +123,7 @@ def calibrated(
             raise InputError(f"method {kind.name!r} needs quantile models; train them with train_quantiles")
         options["quantiles"] = quantiles
     if "evidence" in kind.needs and options.get("evidence") is None:
-        options["evidence"] = _learn_evidence(model, facts)
+        options["evidence"] = learn_evidence(model, facts)
     if "members" in kind.needs and "members" not in options:
         raise InputError(f"method {kind.name!r} needs models of its own; fit them with --method {kind.name}")
     asked = create(kind.name, **options).calibrate(model, facts)
@@ -152,16 +160,43 @@ def calibration_facts(
     return dataset.splits.calibration, dataset
 
 
-def _learn_evidence(model: Model, facts: Graph) -> EvidenceModel:
-    from unkgcp.evidence import learn
+def silent(title: str, total: float | None) -> AbstractContextManager[Progress]:
+    """Report nothing."""
+    return nullcontext(Silent())
 
+
+def learn_evidence(
+    model: Model,
+    calibration: Graph,
+    config: TrainConfig | None = None,
+    device: str = "auto",
+    report: Report = silent,
+) -> EvidenceModel:
+    """The evidence of the model's training facts, with the scores of backbones cross-fitted as `config` says.
+
+    There are no backbones without it, or if its model is `none`. Of the calibration facts only the number of each kind
+    is used.
+    """
     if model.facts is None:
         raise InputError(
             "the model does not know its training facts, from which the evidence method learns; give those of a model "
             "of your own with training=, train another again"
         )
     train = model.facts.graph(model.vocabulary)
-    return learn(train, seed=model.seed, kinds=count_kinds(train, facts))
+    options: dict[str, Any] = {
+        "seed": model.seed,
+        "kinds": count_kinds(train, calibration.over(model.vocabulary)),
+    }
+    if config is None or config.model == NO_MODEL:
+        from unkgcp.evidence.evidence_model import WORK, learn
+
+        with report("learning from the evidence", WORK) as progress:
+            return learn(train, progress=progress, **options)
+    from unkgcp.evidence.crossfit import FOLDS
+    from unkgcp.evidence.evidence_model import learn_with_backbone
+
+    with report("cross-fitting, learning from the evidence", 2 * FOLDS) as progress:
+        return learn_with_backbone(train, config, device=device, progress=progress, **options)
 
 
 def for_open_world(
@@ -266,33 +301,16 @@ def without_held(predictor: Predictor, facts: Graph, parts: Sequence[Graph]) -> 
     method, known, vocabulary = predictor.method, predictor.model.facts, predictor.model.vocabulary
     kept = [method.ranked, method.waiting, None if known is None else known.graph(vocabulary)]
     held = np.unique(np.concatenate([part.keys for part in kept if part is not None]))
-    inside, *own = (_keys(graph, vocabulary) for graph in (facts, *parts))
+    translated = (graph.over(vocabulary) for graph in (facts, *parts))
+    inside, *own = (np.where(in_vocabulary(graph), graph.keys, -1) for graph in translated)
     return ~contained(inside, np.setdiff1d(held, np.concatenate([np.zeros(0, np.int64), *own])))
 
 
-def _keys(facts: Graph, vocabulary: Vocabulary) -> NDArray[np.int64]:
-    """Keys of the facts in a vocabulary, -1 for one with a label that is not in it: (n,)."""
-    own = facts.over(vocabulary)
-    return np.where(in_vocabulary(own), own.keys, -1)
-
-
-def check_untrained(model: Model, facts: Graph, protocol: str = "strict") -> None:
-    """Look for training facts of the model among calibration facts, where the model still knows its own.
-
-    One more than explained is a `TrainedFactsWarning`, more than a tenth of all an InputError. Under the protocol
-    `paper` early stopping looks at the calibration facts, and the run says so; only training facts count there.
-    """
-    if model.facts is None:
-        return
-    training = model.facts.graph(model.vocabulary)
-    stopping = None
-    if model.stopping is not None and protocol != "paper":
-        stopping = model.stopping.graph(model.vocabulary)
-    check_apart(training, stopping, facts)
-
-
 def check_apart(training: Graph, stopping: Graph | None, facts: Graph) -> None:
-    """As `check_untrained`, for training facts, facts that early stopping looks at, and facts to calibrate on."""
+    """Look for training facts, and facts that early stopping looks at, among facts to calibrate on.
+
+    One more than explained is a `TrainedFactsWarning`, more than a tenth of all an InputError.
+    """
     counted = training if stopping is None else concatenate([training, stopping])
     trained = count_trained(counted, facts)
     if not trained.excess:

@@ -27,7 +27,7 @@ from unkgcp.methods.intervals import Intervals, Levels
 from unkgcp.methods.method import IntervalPredictor, some_rows, status_codes
 
 if TYPE_CHECKING:
-    from unkgcp.run.answers import Calibrated
+    from unkgcp.run.predictor import Predictor
 
 Answer = Callable[[Triples, Places], Intervals]
 """Candidates and their places -> their answers."""
@@ -58,111 +58,6 @@ class Choice(NamedTuple):
         if len(self.shares) == 1:
             return ["selected"]
         return [f"selected_{percent(share)}" for share in self.shares]
-
-
-class Chooser:
-    """A choice among the candidates of a calibrated run."""
-
-    def __init__(self, predictor: Calibrated, choice: Choice, selector: Selector | None = None) -> None:
-        """`selector`: one that was made before for the same run and condition, which takes a while."""
-        self.method, self.vocabulary = predictor.method, predictor.model.vocabulary
-        self.choice, self.selector = choice, selector or Selector(predictor.method, choice.condition)
-        if choice.after:
-            self.method.check_subsets()
-
-    @property
-    def reference(self) -> Reference:
-        return self.selector.reference
-
-    def triples(self, queries: Queries) -> Triples:
-        return to_triples(queries, self.vocabulary)
-
-    def places(self, triples: Triples) -> Places:
-        """Where each candidate stands: (n,)."""
-        return self.selector.places(triples)
-
-    def cuts(self, counts: Counts) -> list[Cuts]:
-        """The places from which on candidates are chosen, for each share of wrong ones; counts: of all candidates."""
-        return [self.reference.cuts(counts, share) for share in self.choice.shares]
-
-    def verdict(self, places: Places, cuts: list[Cuts]) -> dict[str, Any]:
-        """The columns `p_value` (n,) and `selected`, by `Choice.columns` whether a candidate is chosen: (n,) each."""
-        chosen = {name: places >= each.chosen for name, each in zip(self.choice.columns, cuts, strict=True)}
-        return {"p_value": self.reference.p_values(places), "selected": chosen}
-
-    @property
-    def promise(self) -> str:
-        """What is promised of the chosen ones, for which candidates, and what is not."""
-        kinds = ", ".join(self.selector.nonfacts)
-        who = (
-            f"the calibration facts or with the non-facts of a calibrated kind ({kinds})"
-            if kinds
-            else "the calibration facts"
-        )
-        but = "" if kinds else ", and not of candidates that are no facts"
-        return (
-            "on average over calibration facts and candidates, at most the allowed share of the selected does not "
-            f"have {self.choice.condition}, if each candidate is exchangeable with {who}; nothing is promised of a "
-            f"single one, nor of a part of the selected that is picked afterwards{but}"
-        )
-
-    def answering(self, cuts: list[Cuts], confidence: Levels) -> Answer:
-        """The function of the second pass, from candidates and their places to answers.
-
-        With intervals that hold after a selection it must be asked for chosen candidates only.
-        """
-        if self.choice.after:
-            return self._after(cuts[0], confidence)
-        return lambda triples, places: self._told(self.method.interval(triples, confidence), places, cuts)
-
-    def cautions(self, cuts: list[Cuts], confidence: Levels) -> list[str]:
-        """A sentence for each level for which there are too few calibration facts after the selection."""
-        nothing = self.reference.bins - 1  # the cut that chooses no place
-        if not self.choice.after or cuts[0].chosen == nothing:
-            return []
-        pair = [
-            np.bincount(self.reference.stratum[self.selector.own[each]])
-            for each in self.selector.alike(cuts[0])
-        ]
-        counts = [each[each > 0].min(initial=len(self.selector.own)) for each in pair if each.any()]
-        fewest = int(min(counts)) if len(counts) == 2 and (cuts[0].stricter < nothing).any() else 0
-        return [
-            f"{fewest:,} calibration facts would have been chosen in the place of a chosen triple, too few for "
-            f"confidence {float(level)}: intervals after this selection are the whole range; choose more"
-            for level in exact_levels(confidence).levels
-            if fewest < rank(level, fewest) and level < 1
-        ]
-
-    def _after(self, cuts: Cuts, confidence: Levels) -> Answer:
-        """Each interval is the hull of two: one holds if the confidence passes, the other if it does not.
-
-        For candidates at the last places that are chosen nothing is known for the second case, and the answer is the
-        whole range.
-        """
-        levels, single = exact_levels(confidence)
-        nothing = self.reference.bins - 1  # the cut that chooses no place
-        # where the answer is the whole range, or there is none, it does not matter which method is asked
-        methods = [self.method] if (cuts.stricter == nothing).all() else self.selector.methods_alike(cuts)
-
-        def answer(triples: Triples, places: Places) -> Intervals:
-            if (places < cuts.chosen).any():
-                raise ValueError("intervals after a selection are for the chosen candidates")
-            first, *others = (method.interval(triples, levels) for method in methods)
-            lower, upper = first.lower, first.upper
-            for other in others:
-                lower, upper = np.fmin(lower, other.lower), np.fmax(upper, other.upper)
-            last = places < cuts.stricter[self.reference.stratum[places]]
-            lower[last], upper[last] = 0.0, 1.0
-            if single:
-                lower, upper = lower[:, 0], upper[:, 0]
-            exactly = float(levels[0]) if single else [float(level) for level in levels]
-            told = replace(first, lower=lower, upper=upper, confidence=exactly)
-            return self._told(told, places, [cuts])
-
-        return answer
-
-    def _told(self, answers: Intervals, places: Places, cuts: list[Cuts]) -> Intervals:
-        return replace(answers, **self.verdict(places, cuts))
 
 
 # The places of candidates among the calibration facts that fail a condition on their confidence.
@@ -231,3 +126,99 @@ class Selector:
         """
         facts = self.method.calibration_facts()
         return [self.method.among(facts[rows]) for rows in self.alike(cuts)]
+
+
+# Choosing, given the places.
+
+
+class Chooser(Selector):
+    """A choice among the candidates of a calibrated run."""
+
+    def __init__(self, predictor: Predictor, choice: Choice) -> None:
+        super().__init__(predictor.method, choice.condition)
+        self.vocabulary, self.choice = predictor.model.vocabulary, choice
+        if choice.after:
+            self.method.check_subsets()
+
+    def triples(self, queries: Queries) -> Triples:
+        return to_triples(queries, self.vocabulary)
+
+    def cuts(self, counts: Counts) -> list[Cuts]:
+        """The places from which on candidates are chosen, for each share of wrong ones; counts: of all candidates."""
+        return [self.reference.cuts(counts, share) for share in self.choice.shares]
+
+    def verdict(self, places: Places, cuts: list[Cuts]) -> dict[str, Any]:
+        """The columns `p_value` (n,) and `selected`, by `Choice.columns` whether a candidate is chosen: (n,) each."""
+        chosen = {name: places >= each.chosen for name, each in zip(self.choice.columns, cuts, strict=True)}
+        return {"p_value": self.reference.p_values(places), "selected": chosen}
+
+    @property
+    def promise(self) -> str:
+        """What is promised of the chosen ones, for which candidates, and what is not."""
+        kinds = ", ".join(self.nonfacts)
+        who = (
+            f"the calibration facts or with the non-facts of a calibrated kind ({kinds})"
+            if kinds
+            else "the calibration facts"
+        )
+        but = "" if kinds else ", and not of candidates that are no facts"
+        return (
+            "on average over calibration facts and candidates, at most the allowed share of the selected does not "
+            f"have {self.choice.condition}, if each candidate is exchangeable with {who}; nothing is promised of a "
+            f"single one, nor of a part of the selected that is picked afterwards{but}"
+        )
+
+    def answering(self, cuts: list[Cuts], confidence: Levels) -> Answer:
+        """The function of the second pass, from candidates and their places to answers.
+
+        With intervals that hold after a selection it must be asked for chosen candidates only.
+        """
+        if self.choice.after:
+            return self._after(cuts[0], confidence)
+        return lambda triples, places: self._told(self.method.interval(triples, confidence), places, cuts)
+
+    def cautions(self, cuts: list[Cuts], confidence: Levels) -> list[str]:
+        """A sentence for each level for which there are too few calibration facts after the selection."""
+        nothing = self.reference.bins - 1  # the cut that chooses no place
+        if not self.choice.after or cuts[0].chosen == nothing:
+            return []
+        pair = [np.bincount(self.reference.stratum[self.own[each]]) for each in self.alike(cuts[0])]
+        counts = [each[each > 0].min(initial=len(self.own)) for each in pair if each.any()]
+        fewest = int(min(counts)) if len(counts) == 2 and (cuts[0].stricter < nothing).any() else 0
+        return [
+            f"{fewest:,} calibration facts would have been chosen in the place of a chosen triple, too few for "
+            f"confidence {float(level)}: intervals after this selection are the whole range; choose more"
+            for level in exact_levels(confidence).levels
+            if fewest < rank(level, fewest) and level < 1
+        ]
+
+    def _after(self, cuts: Cuts, confidence: Levels) -> Answer:
+        """Each interval is the hull of two: one holds if the confidence passes, the other if it does not.
+
+        For candidates at the last places that are chosen nothing is known for the second case, and the answer is the
+        whole range.
+        """
+        levels, single = exact_levels(confidence)
+        nothing = self.reference.bins - 1  # the cut that chooses no place
+        # where the answer is the whole range, or there is none, it does not matter which method is asked
+        methods = [self.method] if (cuts.stricter == nothing).all() else self.methods_alike(cuts)
+
+        def answer(triples: Triples, places: Places) -> Intervals:
+            if (places < cuts.chosen).any():
+                raise ValueError("intervals after a selection are for the chosen candidates")
+            first, *others = (method.interval(triples, levels) for method in methods)
+            lower, upper = first.lower, first.upper
+            for other in others:
+                lower, upper = np.fmin(lower, other.lower), np.fmax(upper, other.upper)
+            last = places < cuts.stricter[self.reference.stratum[places]]
+            lower[last], upper[last] = 0.0, 1.0
+            if single:
+                lower, upper = lower[:, 0], upper[:, 0]
+            exactly = float(levels[0]) if single else [float(level) for level in levels]
+            told = replace(first, lower=lower, upper=upper, confidence=exactly)
+            return self._told(told, places, [cuts])
+
+        return answer
+
+    def _told(self, answers: Intervals, places: Places, cuts: list[Cuts]) -> Intervals:
+        return replace(answers, **self.verdict(places, cuts))

@@ -13,46 +13,36 @@ models are trained by `unkgcp.training`, the interval methods are in `unkgcp.met
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unkgcp.errors import InputError, missing
 from unkgcp.graph.datasets import Dataset, load_dataset
 from unkgcp.graph.facts import Graph, Splits, concatenate
-from unkgcp.graph.kinds import count_kinds
 from unkgcp.graph.negatives import KINDS, corrupt
 from unkgcp.methods import IntervalPredictor, check_promise, create, predictor_class
-from unkgcp.progress import Progress, Silent
 from unkgcp.run.calibration import (
+    Report,
     calibrate,
     calibrated,
     check_apart,
+    learn_evidence,
     method_options,
     only_repeats,
+    silent,
 )
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.provenance import describe, fitted
 from unkgcp.training.config import GIVEN, NONE, TrainConfig, config_for
 from unkgcp.training.model import Model, NoModel
 
-if TYPE_CHECKING:
-    from unkgcp.evidence import EvidenceModel
-
 PROTOCOLS = ("strict", "paper")
 FOLDS = 10
 NORMALISED = {"unkgcp": True, "cp": False}
 """Where confidences are intervals: whether this method has the errors of the middle in units of the entropy."""
-# from the title and the length of a stage of the work to where its progress goes
-Report = Callable[[str, float | None], AbstractContextManager[Progress]]
-
-
-def silent(title: str, total: float | None) -> AbstractContextManager[Progress]:
-    """Report nothing."""
-    return nullcontext(Silent())
 
 
 def choice(
@@ -90,31 +80,30 @@ def fit(
     seed: int = 0,
     protocol: str = "strict",
     per: str | None = None,
-    population: str = "asserted",
-    kinds: Sequence[str] = KINDS,
     device: str = "auto",
     report: Report = silent,
     checkpoint: Path | None = None,
     resume: bool = False,
-    **reading: Any,
+    **options: Any,
 ) -> Predictor:
     """Train on the training facts and calibrate on the calibration facts.
 
     `data` is what `unkgcp.read` takes (a file, a name, a folder, a data frame, a graph), or a `Dataset`; one file or
-    object is split first, by `seed`. `reading` are options of `unkgcp.graph.load_dataset`: columns, scale, test, ...
+    object is split first, by `seed`. `options` are those of `unkgcp.graph.load_dataset` (columns, scale, test, ...),
+    and `population` and `kinds` of `calibrate`, which say whether queries may be no facts.
     Without `method` and `model` intervals come from evidence, with no model; `choice` says what one of them alone
     means. `config` has other training settings than those of the model's preset, and names the model.
     `per` names the groups in each of which coverage is promised, for methods that offer it ("doubt,relation", "none",
     see `unkgcp.methods.partitions`); None leaves them to the method. The model `none` goes with the evidence method and
     needs no torch; with any other model evidence uses its cross-fitted scores.
-    `population` and `kinds` are those of `calibrate`: whether queries may be no facts.
     `checkpoint` is a folder in which training keeps its state; with `resume` it goes on from there. After
     Ctrl-C, or when the loss is no longer a number, the best model so far is calibrated; the provenance then
     says under `stopped` why.
     """
     if protocol not in PROTOCOLS:
         raise InputError(f"protocol is {protocol!r} but must be one of {', '.join(PROTOCOLS)}")
-    dataset = as_dataset(data, seed, reading)
+    population, kinds = options.pop("population", "asserted"), options.pop("kinds", KINDS)
+    dataset = as_dataset(data, seed, options)
     splits = dataset.splits
     if config is not None:
         model = config.model
@@ -146,7 +135,7 @@ def fit(
     if "evidence" in kind.needs:
         refuse_interrupted(trained)
         start = time.monotonic()
-        parts["evidence"] = learn_evidence(trained, config, splits.calibration, device, report)
+        parts["evidence"] = learn_evidence(trained, splits.calibration, config, device, report)
         times["evidence"] = time.monotonic() - start
     start = time.monotonic()
     with report("calibrating", None):
@@ -164,7 +153,7 @@ def fit(
     times["calibration"] = time.monotonic() - start
     predictor = replace(predictor, provenance=fitted(dataset, trained, protocol, stopping, stopped, times))
     if isinstance(data, str | PathLike):
-        predictor.provenance["data"] = describe(str(data), dataset, seed, reading)
+        predictor.provenance["data"] = describe(str(data), dataset, seed, options)
     return predictor.remembering(splits.validation, splits.test)
 
 
@@ -313,34 +302,6 @@ def refuse_interrupted(*models: Model) -> None:
     """KeyboardInterrupt if the training of one of the models was interrupted: a method needs all of them whole."""
     if any(model.interrupted for model in models):
         raise KeyboardInterrupt
-
-
-def learn_evidence(
-    model: Model,
-    config: TrainConfig,
-    calibration: Graph | None = None,
-    device: str = "auto",
-    report: Report = silent,
-) -> EvidenceModel:
-    """The evidence of the model's training facts, with the scores of backbones cross-fitted as `config` says.
-
-    There are no backbones if its model is `none`. Of the calibration facts only the number of each kind is used.
-    """
-    assert model.facts is not None
-    train = model.facts.graph(model.vocabulary)
-    kinds = None if calibration is None else count_kinds(train, calibration.over(model.vocabulary))
-    if config.model == NONE:
-        from unkgcp.evidence.evidence_model import WORK, learn
-
-        with report("learning from the evidence", WORK) as progress:
-            return learn(train, seed=model.seed, kinds=kinds, progress=progress)
-    from unkgcp.evidence.crossfit import FOLDS
-    from unkgcp.evidence.evidence_model import learn_with_backbone
-
-    with report("cross-fitting, learning from the evidence", 2 * FOLDS) as progress:
-        return learn_with_backbone(
-            train, config, seed=model.seed, kinds=kinds, device=device, progress=progress
-        )
 
 
 def recalibrate(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -39,7 +40,7 @@ MOST_ANSWER_SETS = 8
 """Calibrations of answer sets that are kept; a service may be asked for any least confidence."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Predictor:
     """A calibrated predictor.
 
@@ -60,7 +61,6 @@ class Predictor:
     folder: Path | None = field(default=None, repr=False)
     digest: str | None = field(default=None, repr=False)
     _answer_sets: dict[tuple[float, str], AnswerSets] = field(default_factory=dict, init=False, repr=False)
-    _known: list[KnownFacts] = field(default_factory=list, init=False, repr=False)
 
     def __repr__(self) -> str:
         words = self.model.vocabulary
@@ -276,13 +276,10 @@ class Predictor:
         """The training facts, if the model knows them."""
         return self.model.facts
 
-    @property
+    @cached_property
     def known(self) -> KnownFacts:
         """All facts of the data it was made from, the held-out ones too."""
-        if not self._known:
-            known = concatenate([*self._used(), *_graphs(self.model.vocabulary, self.aside)])
-            self._known.append(KnownFacts.of(known))
-        return self._known[0]
+        return KnownFacts.of(concatenate([*self._used(), *_graphs(self.model.vocabulary, self.aside)]))
 
     def remembering(self, *facts: Graph) -> Predictor:
         """The same, which also knows these facts of its data; nothing is answered from them."""

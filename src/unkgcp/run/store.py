@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -137,7 +136,8 @@ def save(
     folder = Path(folder)
     _remove_abandoned(folder)
     made = {"unkgcp": __version__, "created": datetime.now(UTC).isoformat(timespec="seconds")}
-    about = finite({**about, "provenance": {**about["provenance"], **made}})
+    about = {**about, "provenance": {**about["provenance"], **made}}
+    about = json.loads(json.dumps(about), parse_constant=lambda name: None)  # null for NaN and infinities
     made_here = not folder.exists()
     try:
         _replace(folder, arrays, about, replaces)
@@ -170,15 +170,6 @@ def _remove_abandoned(folder: Path) -> None:
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > ABANDONED:
                 left.unlink()
-
-
-def finite(value: Any) -> Any:
-    """A JSON value with null for every number that is not finite."""
-    if isinstance(value, Mapping):
-        return {name: finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def arrays_of(

@@ -35,10 +35,10 @@ from unkgcp.graph.known_facts import adopted
 from unkgcp.graph.symmetry import symmetric_as_in
 from unkgcp.methods import create
 from unkgcp.methods.method import IntervalPredictor, status_codes
-from unkgcp.run.calibration import for_open_world
-from unkgcp.run.fitting import Report, further_models, learn_evidence, refuse_interrupted, silent
+from unkgcp.run.calibration import Report, for_open_world, learn_evidence, silent
+from unkgcp.run.fitting import further_models, refuse_interrupted
 from unkgcp.run.predictor import Predictor
-from unkgcp.training.config import GIVEN, NONE, TrainConfig, config_for
+from unkgcp.training.config import GIVEN, NONE, config_for
 from unkgcp.training.model import Model, NoModel
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def divide(predictor: Predictor, facts: Graph, seed: int = 0) -> Division:
     held, stopping = predictor.method.held_out(), predictor.model.stopping
     parts = [before, held] + ([] if stopping is None else [stopping.graph(vocabulary)])
     parts = [replace(part, vocabulary=vocabulary) for part in parts]
-    rows = _last_rows(facts.keys)
+    rows = np.sort(len(facts) - 1 - np.unique(facts.keys[::-1], return_index=True)[1])
     repeated, facts = len(facts) - len(rows), facts[rows]
     renewed, had, changed = _renew(parts, facts)
     if had.all() and not changed:
@@ -293,12 +293,6 @@ def _training_facts(predictor: Predictor) -> Graph:
     assert model.facts is not None
     evidence = predictor.method.evidence
     return model.facts.graph(model.vocabulary) if evidence is None else evidence.evidence.train
-
-
-def _last_rows(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The last row of each key, upwards: (keys,)."""
-    _, last = np.unique(keys[::-1], return_index=True)
-    return np.sort(len(keys) - 1 - last)
 
 
 def _renew(parts: list[Graph], facts: Graph) -> tuple[list[Graph], NDArray[np.bool_], int]:
@@ -349,7 +343,7 @@ def refreshed(
         parts["quantiles"] = quantiles
     if before.evidence is not None:
         config = config_for(NONE) if before.evidence.backbone is None else model.config
-        parts["evidence"] = evidence or learn_evidence(model, config, division.held, device, report)
+        parts["evidence"] = evidence or learn_evidence(model, division.held, config, device, report)
     calibrating = division.held if calibrate_on == "all" else division.held[division.is_new]
     if calibrate_on == "new":
         _check_enough(model, calibrating)
@@ -373,7 +367,9 @@ def _model(before: Model, division: Division, relearn: bool, device: str, report
         return NoModel.of(division.train, before.seed)
     from unkgcp.training.trainer import train
 
-    config = before.config if relearn else fewer_epochs(before.config)
+    config, epochs = before.config, max(1, before.config.epochs // FEWER)
+    if not relearn:  # from tables that are trained already
+        config = replace(config, epochs=epochs, validate_every=min(config.validate_every, epochs))
     title = f"training {config.model}" + ("" if relearn else " further")
     with report(title, config.epochs) as progress:
         model = train(
@@ -387,12 +383,6 @@ def _model(before: Model, division: Division, relearn: bool, device: str, report
         )
     refuse_interrupted(model)
     return replace(model, config=before.config)
-
-
-def fewer_epochs(config: TrainConfig) -> TrainConfig:
-    """The settings of a training that goes on from tables that are trained already."""
-    epochs = max(1, config.epochs // FEWER)
-    return replace(config, epochs=epochs, validate_every=min(config.validate_every, epochs))
 
 
 def _check_enough(model: Model, facts: Graph) -> None:

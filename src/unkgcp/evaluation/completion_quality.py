@@ -45,7 +45,7 @@ from unkgcp.run.answer_sets import FACTS, SideSets, answer_level
 from unkgcp.run.questions import candidate_scores, completer_of, least_weight, new_facts, strangeness, total
 
 if TYPE_CHECKING:
-    from unkgcp.run.predictor import Predictor
+    from unkgcp.run.answers import Calibrated
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -71,7 +71,7 @@ class Ranks(NamedTuple):
     alone: Floats
 
 
-def ranking(predictor: Predictor, test: Graph, known: Sequence[Graph], least: float = 0.0) -> dict[str, Any]:
+def ranking(predictor: Calibrated, test: Graph, known: Sequence[Graph], least: float = 0.0) -> dict[str, Any]:
     """The figures for tails, heads and both together; `known` are the facts of the other splits.
 
     least: the confidence that a test fact must have to count.
@@ -151,7 +151,7 @@ def _distinct(given: Integers, relation: Integers, asked: Integers, confidence: 
     return SideQuestions(triples[:, 0], triples[:, 1], triples[:, 2], mean)
 
 
-def _ranks(predictor: Predictor, facts: SideQuestions, known: list[Integers], at_head: bool) -> Ranks:
+def _ranks(predictor: Calibrated, facts: SideQuestions, known: list[Integers], at_head: bool) -> Ranks:
     """The ranks of facts; `known` are facts of the other splits: given entity, relation and asked entity."""
     model = predictor.model
     relations, entities = len(model.seen_relations), len(model.seen_entities)
@@ -227,7 +227,7 @@ class SideAnswers(NamedTuple):
 
 
 def judge_answers(
-    predictor: Predictor, test: Graph, levels: Sequence[float], least: float = 0.0
+    predictor: Calibrated, test: Graph, levels: Sequence[float], least: float = 0.0
 ) -> dict[str, Any]:
     """Figures of answer sets on test facts; `both` has tails and heads together.
 

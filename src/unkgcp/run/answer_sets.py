@@ -54,7 +54,7 @@ from unkgcp.tabular.arrow_arrays import numbers, texts
 from unkgcp.tabular.label_index import OPEN
 
 if TYPE_CHECKING:
-    from unkgcp.run.predictor import Predictor
+    from unkgcp.run.answers import Calibrated
 
 PER = ("relation", "none")
 FACTS = 5000
@@ -192,7 +192,7 @@ class SideSets:
         return said
 
 
-def calibrated(predictor: Predictor, at_head: bool, least: float, per: str) -> SideSets:
+def calibrated(predictor: Calibrated, at_head: bool, least: float, per: str) -> SideSets:
     """Sets of heads, or of tails; InputError where the run does not hold what is needed.
 
     Calibration facts below the confidence `least`, and those whose triple is also a training fact, are left out.
@@ -234,7 +234,7 @@ class AnswerSets:
     """The sets of a run for new facts of a least confidence; heads and tails are calibrated when first asked for."""
 
     def __init__(
-        self, predictor: Predictor, least: float = 0.0, per: str = "relation", caution: str | None = None
+        self, predictor: Calibrated, least: float = 0.0, per: str = "relation", caution: str | None = None
     ) -> None:
         """caution: what to know about the run, whatever is asked."""
         # errors about missing facts come before anything is read or written

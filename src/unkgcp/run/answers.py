@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -32,13 +32,28 @@ from unkgcp.tabular.arrow_arrays import Coded
 if TYPE_CHECKING:
     from unkgcp.conformal.ranks import Confidence
     from unkgcp.evidence.evidence_model import EvidenceModel
-    from unkgcp.run.predictor import Predictor
+    from unkgcp.graph.known_facts import KnownFacts
+    from unkgcp.methods.method import IntervalPredictor
+    from unkgcp.training.model import Model
+
+    class Calibrated(Protocol):
+        """What answers are made of, and the facts that are no news; `unkgcp.run.predictor.Predictor` is one."""
+
+        @property
+        def model(self) -> Model: ...
+
+        @property
+        def method(self) -> IntervalPredictor: ...
+
+        @property
+        def known(self) -> KnownFacts: ...
+
 
 LABELS = ("head", "relation", "tail")
 Label = tuple[str, str, str]
 
 
-def answer(predictor: Predictor, queries: Queries, confidence: Levels = 0.9) -> Intervals:
+def answer(predictor: Calibrated, queries: Queries, confidence: Levels = 0.9) -> Intervals:
     """Score, interval, status and whatever else the run's method tells of each query, in order.
 
     An unknown entity or relation gives the whole range [0, 1], no score, and a status that says so.
@@ -47,7 +62,7 @@ def answer(predictor: Predictor, queries: Queries, confidence: Levels = 0.9) -> 
 
 
 def answer_batch(
-    predictor: Predictor, batch: pa.RecordBatch, confidence: Levels = 0.9, first: int = 0
+    predictor: Calibrated, batch: pa.RecordBatch, confidence: Levels = 0.9, first: int = 0
 ) -> pa.RecordBatch:
     """head, relation and tail of a batch as given, then its answers; see `as_batch`.
 
@@ -84,7 +99,7 @@ def as_lists(
 # from it. Two facts that say the same may both seem to change nothing, since either is enough.
 
 
-def masses(predictor: Predictor, query: Label) -> tuple[Floats, Floats, Floats]:
+def masses(predictor: Calibrated, query: Label) -> tuple[Floats, Floats, Floats]:
     """The distribution from which a query is answered; InputError for a run that has none.
 
     Lower ends, upper ends and probabilities of stretches of [0, 1] from left to right, (m,) each. The ends of a single
@@ -98,7 +113,7 @@ def masses(predictor: Predictor, query: Label) -> tuple[Floats, Floats, Floats]:
 
 
 def without(
-    predictor: Predictor, query: Label, rows: Sequence[int], confidence: Confidence
+    predictor: Calibrated, query: Label, rows: Sequence[int], confidence: Confidence
 ) -> Iterator[Intervals]:
     """The answer to a query without each of these training facts (rows of those of its evidence) alone."""
     triples, model = to_triples([query], predictor.model.vocabulary), evidence_of(predictor)
@@ -109,7 +124,7 @@ def without(
         yield method.interval(triples, float(confidence))
 
 
-def evidence_of(predictor: Predictor) -> EvidenceModel:
+def evidence_of(predictor: Calibrated) -> EvidenceModel:
     """What a run learned from its training facts; InputError for one that does not answer from facts."""
     model = predictor.method.evidence
     if model is None or predictor.method.for_open_world:

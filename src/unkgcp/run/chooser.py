@@ -27,7 +27,7 @@ from unkgcp.methods.intervals import Intervals, Levels
 from unkgcp.methods.method import IntervalPredictor, some_rows, status_codes
 
 if TYPE_CHECKING:
-    from unkgcp.run.predictor import Predictor
+    from unkgcp.run.answers import Calibrated
 
 Answer = Callable[[Triples, Places], Intervals]
 """Candidates and their places -> their answers."""
@@ -134,7 +134,7 @@ class Selector:
 class Chooser(Selector):
     """A choice among the candidates of a calibrated run."""
 
-    def __init__(self, predictor: Predictor, choice: Choice) -> None:
+    def __init__(self, predictor: Calibrated, choice: Choice) -> None:
         super().__init__(predictor.method, choice.condition)
         self.vocabulary, self.choice = predictor.model.vocabulary, choice
         if choice.after:

@@ -38,7 +38,7 @@ from unkgcp.run.questions import (
 from unkgcp.tabular.arrow_arrays import numbers
 
 if TYPE_CHECKING:
-    from unkgcp.run.predictor import Predictor
+    from unkgcp.run.answers import Calibrated
 
 RANKINGS = ("score", "lower")
 SHORTLIST, EXPECTED = 2048, 256
@@ -52,7 +52,7 @@ CELLS = 1 << 23  # scores held at once
 
 
 def complete_batch(
-    predictor: Predictor,
+    predictor: Calibrated,
     batch: pa.RecordBatch,
     k: int,
     confidence: Levels = 0.9,
@@ -76,7 +76,7 @@ def complete_batch(
 
 
 def complete(
-    predictor: Predictor,
+    predictor: Calibrated,
     batch: pa.RecordBatch,
     k: int,
     confidence: Levels,
@@ -110,7 +110,7 @@ def complete(
     )
 
 
-def excluded(predictor: Predictor, known: bool, others: Iterable[Queries] = ()) -> KnownFacts | None:
+def excluded(predictor: Calibrated, known: bool, others: Iterable[Queries] = ()) -> KnownFacts | None:
     """What completions leave out: all facts that the run knows, other triples, or both; None for neither."""
     if known and predictor.model.facts is None:
         raise InputError(
@@ -127,7 +127,7 @@ def excluded(predictor: Predictor, known: bool, others: Iterable[Queries] = ()) 
     return KnownFacts.of(concatenate([*parts, *([predictor.known.graph(vocabulary)] if known else [])]))
 
 
-def presumption(predictor: Predictor) -> str | None:
+def presumption(predictor: Calibrated) -> str | None:
     """What users should be told of the intervals; None for the open world, whose promise holds for non-facts too."""
     return None if predictor.method.for_open_world else PRESUMES
 
@@ -143,7 +143,7 @@ class _Search:
     """The search for the best candidates of questions."""
 
     def __init__(
-        self, predictor: Predictor, k: int, confidence: Levels, rank_by: str, exclude: KnownFacts | None
+        self, predictor: Calibrated, k: int, confidence: Levels, rank_by: str, exclude: KnownFacts | None
     ) -> None:
         self.predictor, self.method, self.model = predictor, predictor.method, predictor.model
         self.level = exact_levels(confidence)[0][0]

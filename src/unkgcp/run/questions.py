@@ -28,7 +28,7 @@ from unkgcp.tabular.label_index import OPEN
 
 if TYPE_CHECKING:
     from unkgcp.evidence.candidate_ranking import Completer
-    from unkgcp.run.predictor import Predictor
+    from unkgcp.run.answers import Calibrated
 
 Ids = NDArray[np.int32]
 Ints = NDArray[np.int64]
@@ -91,7 +91,7 @@ def one_question(head: str | None, relation: str, tail: str | None) -> pa.Record
     return pa.record_batch([pa.array([label], pa.string()) for label in labels], names=list(LABELS))
 
 
-def asked_places(predictor: Predictor, batch: pa.RecordBatch, first: int) -> Places:
+def asked_places(predictor: Calibrated, batch: pa.RecordBatch, first: int) -> Places:
     """What a batch of questions asks for; `first` is the number of those before it, for errors."""
     open_head = _open_heads(batch, first)
     vocabulary = predictor.model.vocabulary
@@ -121,7 +121,7 @@ def _open_heads(batch: pa.RecordBatch, first: int) -> Mask:
     return head
 
 
-def labels_of_found(predictor: Predictor, batch: pa.RecordBatch, found: Found) -> pa.RecordBatch:
+def labels_of_found(predictor: Calibrated, batch: pa.RecordBatch, found: Found) -> pa.RecordBatch:
     """head, relation and tail of the candidates of a batch of questions."""
     vocabulary, rows = predictor.model.vocabulary, numbers(found.query)
     labels = {}
@@ -136,13 +136,13 @@ def labels_of_found(predictor: Predictor, batch: pa.RecordBatch, found: Found) -
     return pa.record_batch([labels[name] for name in LABELS], names=list(LABELS))
 
 
-def completer_of(predictor: Predictor) -> Completer | None:
+def completer_of(predictor: Calibrated) -> Completer | None:
     """What ranks the candidates of an evidence run; None for others."""
     return None if predictor.method.evidence is None else predictor.method.evidence.ranking
 
 
 def candidate_scores(
-    predictor: Predictor, anchor: NDArray[Any], relation: NDArray[Any], at_head: bool
+    predictor: Calibrated, anchor: NDArray[Any], relation: NDArray[Any], at_head: bool
 ) -> NDArray[Any]:
     """What the candidates of questions are ranked by, more is better: (n, entities).
 
@@ -160,7 +160,7 @@ def candidate_scores(
 
 
 def _scores_of_side(
-    predictor: Predictor, anchor: NDArray[Any], relation: NDArray[Any], at_head: bool
+    predictor: Calibrated, anchor: NDArray[Any], relation: NDArray[Any], at_head: bool
 ) -> NDArray[Any]:
     completer, model = completer_of(predictor), predictor.model
     if completer is None:
@@ -177,7 +177,7 @@ def known_answers(
     return facts.heads(relation, anchor) if at_head else facts.tails(anchor, relation)
 
 
-def training_facts(predictor: Predictor) -> KnownFacts:
+def training_facts(predictor: Calibrated) -> KnownFacts:
     """The training facts of a run; InputError if it does not hold them."""
     if predictor.model.facts is None:
         raise InputError(
@@ -189,7 +189,7 @@ def training_facts(predictor: Predictor) -> KnownFacts:
 class AnswerWeights:
     """The weights of all entities as answers of questions for tails, or for heads."""
 
-    def __init__(self, predictor: Predictor, at_head: bool) -> None:
+    def __init__(self, predictor: Calibrated, at_head: bool) -> None:
         model = predictor.model
         self.predictor, self.at_head, self.seen = predictor, at_head, model.seen_entities
         self.facts = training_facts(predictor)

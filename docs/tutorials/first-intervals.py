@@ -44,10 +44,10 @@ with open("facts.tsv") as file:
 # !unkgcp fit facts.tsv -o run
 
 # %% [markdown]
-# Read the line `facts` first: `cover 0.9` is the share of the test facts that lie inside their 90 %
-# interval. It should be 0.9 or a little more; `width` is how wide the intervals are, and `score` puts both into
-# one number ([how intervals are judged](../judging.md)). The line `negatives` is about triples that are
-# not facts: nothing is promised for them unless you [ask for it](../open-world.md).
+# The verdict says how many of 100 test facts lie inside their 90 % interval; it should be 90 or a little
+# more. Then there is a line for each kind of question: about pairs that the graph joins already, and about
+# pairs that are new to it. `width` is how wide the intervals are, and `interval score` puts width and misses
+# into one number, beside that of knowing nothing ([how intervals are judged](../judging.md)).
 #
 # ## Questions
 #

@@ -28,7 +28,7 @@ def command(output: str | None) -> None:
     if output is not None:
         demonstration.predictor.save(output)
         reported = report_on(output)
-        print_text(f"The run is in {output}. {reported} Go on with:\n  unkgcp evaluate {output}")
+        print_text(f"The run is in {output}.\n{reported}\nGo on with: unkgcp evaluate {output}")
     print_json(demonstration.figures | {"run": output})
 
 

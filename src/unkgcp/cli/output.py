@@ -245,7 +245,6 @@ class Reporter(Progress):
                 rich.BarColumn(),
                 rich.TaskProgressColumn(),
                 rich.TextColumn("{task.fields[text]}"),
-                rich.TimeElapsedColumn(),
                 rich.TimeRemainingColumn(),
                 console=Console(stderr=True),
             )

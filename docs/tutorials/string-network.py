@@ -21,9 +21,9 @@ import unkgcp
 
 demo = unkgcp.read("demo").table().to_pylist()
 scores = {
-    tuple(sorted((fact["head"].replace(" ", "_"), fact["tail"].replace(" ", "_")))): (
-        round(1000 * fact["confidence"])
-    )
+    tuple(
+        sorted((fact["head"].replace(" ", "_"), fact["tail"].replace(" ", "_")))
+    ): (round(1000 * fact["confidence"]))
     for fact in demo
     if fact["relation"] == "works_with" and fact["head"] != fact["tail"]
 }
@@ -91,7 +91,9 @@ suggested = {
 }
 wanted = {pair for pair in hidden if pair & set(proteins)}
 by_chance = 10 / len(set(ends))
-assert not suggested & listed  # none of them stands in the file, in either direction
+assert (
+    not suggested & listed
+)  # none of them stands in the file, in either direction
 print(
     f"found {len(suggested & wanted)} of {len(wanted)} pairs kept back "
     f"among ten suggestions each; by chance about {by_chance * len(wanted):.1f}"
@@ -125,8 +127,10 @@ print(f"{(truth >= 0.7).sum()} candidates are above 0.7")
 import matplotlib.pyplot as plt
 
 figure, axes = plt.subplots(figsize=(6, 3))
-bins = np.linspace(0, 1, 21)
-axes.hist([truth[chosen], truth[~chosen]], bins, stacked=True, label=["chosen", "left"])
+bins = np.arange(21) / 20
+axes.hist(
+    [truth[chosen], truth[~chosen]], bins, stacked=True, label=["chosen", "left"]
+)
 axes.axvline(0.7, color="black", linewidth=1)
 axes.set(xlabel="true score of a candidate", ylabel="candidates")
 axes.legend(frameon=False)

@@ -18,12 +18,12 @@ import numpy as np
 import unkgcp
 
 demo = unkgcp.read("demo")
-often = np.argsort(-np.bincount(np.concatenate([demo.head, demo.tail])))[:500]
+often = np.argsort(-np.bincount(np.concatenate([demo.head, demo.tail])))[:350]
 facts = demo[np.isin(demo.head, often) & np.isin(demo.tail, often)]
 
 rng = np.random.default_rng(0)
 arrives = np.zeros(demo.n_entities, int)
-newcomers = rng.permutation(often)[:120]
+newcomers = rng.permutation(often)[:90]
 arrives[newcomers] = rng.integers(1, 5, len(newcomers))
 week_of = np.maximum(arrives[facts.head], arrives[facts.tail])
 for week in range(5):

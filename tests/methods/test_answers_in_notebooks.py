@@ -9,6 +9,7 @@ import pytest
 
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
+from unkgcp.graph.facts import Triples
 from unkgcp.methods.intervals import Intervals, draw
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model
@@ -39,11 +40,6 @@ def test_data_frames(predictor: Predictor) -> None:
     assert other["score"].null_count() == 2
 
 
-def test_ids_have_no_labels(predictor: Predictor) -> None:
-    result = predictor.interval(np.array([[1, 1, 2]]), 0.9)
-    assert result.to_arrow().schema.names == ["score", "lower", "upper", "status", "prediction"]
-
-
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_answers_cut_in_two(predictor: Predictor, place: int) -> None:
     whole = predictor.interval([("entity 1", "r1", "entity 2"), ("nobody", "r1", "entity 2")], [0.5, 0.9])
@@ -61,6 +57,19 @@ def test_html(predictor: Predictor) -> None:
     many = predictor.interval(QUERIES * 20, [0.5, 0.9])._repr_html_()
     assert many.count("<tr>") == 21
     assert "40 more rows" in many
+    assert many.count("<path") == 2 * many.count("<svg") > 0, "an interval for each level, nested"
+
+
+def test_all_queries_have_their_labels(predictor: Predictor) -> None:
+    words = predictor.model.vocabulary
+    ids = Triples(*words.triple_ids(["entity 1"], ["r1"], ["entity 2"]))
+    graph = Graph(*ids, np.array([0.5]), words)
+    for queries in (ids, np.stack(ids, axis=1), graph, graph.table(), [("entity 1", "r1", "entity 2")]):
+        for answers in (predictor.interval(queries), predictor.interval(queries, [0.8, 0.9])):
+            (row,) = answers.to_arrow().to_pylist()
+            assert list(row.values())[:3] == ["entity 1", "r1", "entity 2"]
+    (row,) = predictor.interval(np.array([[0, 0, 10**6]])).to_arrow().to_pylist()
+    assert row["tail"] is None
 
 
 def test_plot(predictor: Predictor) -> None:

@@ -252,10 +252,22 @@ def to_triples(queries: Queries, vocabulary: Vocabulary) -> Triples:
     return Triples(*vocabulary.canonical(*np.ascontiguousarray(ids.T)))
 
 
-def labels_of(queries: Queries) -> pa.Table | pa.RecordBatch | None:
-    """Columns head, relation and tail of queries that came as labels; None for ids and graphs."""
-    table = as_queries(queries)
-    return table.select(list(Triples._fields)) if isinstance(table, pa.Table | pa.RecordBatch) else None
+def labels_of(queries: Queries, vocabulary: Vocabulary | None = None) -> pa.Table | pa.RecordBatch | None:
+    """Columns head, relation and tail of queries, null for an id that the vocabulary lacks; None without one."""
+    known = as_queries(queries)
+    if isinstance(known, Graph):
+        known = known.table()
+    if isinstance(known, pa.Table | pa.RecordBatch):
+        return known.select(list(Triples._fields))
+    if vocabulary is None:
+        return None
+    words = (vocabulary.entities, vocabulary.relations, vocabulary.entities)
+    columns = known if isinstance(known, Triples) else known.T
+    labels = [
+        all_labels.take(pa.array(ids, mask=(ids < 0) | (ids >= len(all_labels))))
+        for all_labels, ids in zip(words, columns, strict=True)
+    ]
+    return pa.table(labels, list(Triples._fields))
 
 
 def spelt(column: pa.Array) -> pa.StringArray:

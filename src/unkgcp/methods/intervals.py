@@ -51,7 +51,7 @@ class Intervals:
     calibration facts set the threshold, by the position in `BASES`; None otherwise. no_fact, in the open world, in the
     shape of lower: whether the query may be no fact at all; lower and upper are then the hull of 0 and the interval
     from fact_lower to fact_upper in which its confidence lies if it is one. labels: the queries as they
-    were asked, columns head, relation and tail, where they came as labels.
+    were asked, columns head, relation and tail.
 
     value, belief, other, other_belief: (n,), None unless the method answers from a distribution, as `evidence` does.
     The value is the median of the distribution, which lies in every interval of the query, and belief is the
@@ -246,22 +246,20 @@ def spelt(answers: pa.Table) -> pa.Table:
 
 
 def page(answers: Intervals) -> str:
-    """The first rows as an HTML table, each with its interval drawn between 0 and 1."""
+    """The first rows as an HTML table, each with its intervals drawn between 0 and 1."""
     shown = spelt(answers.to_arrow().slice(0, SHOWN))
-    single = isinstance(answers.confidence, float)
     told = shown.to_pylist()
     if answers.value is not None:
         for row in told:
             modes = [row.pop(name) for name in MODES]
             row["value"] = None if modes[0] is None else in_words(*modes)
-    titles = [*(name for name in shown.schema.names if name not in MODES[1:]), *(["0 … 1"] if single else [])]
+    titles = [*(name for name in shown.schema.names if name not in MODES[1:]), "0 … 1"]
+    lower, upper = (np.reshape(ends, (len(answers), -1)) for ends in (answers.lower, answers.upper))
     rows = []
-    for row in told:
-        cells = [f"<td>{_cell(value)}</td>" for value in row.values()]
-        if single:
-            dot = None if row["score"] is None else row["prediction"]
-            cells.append(f"<td>{drawing(dot, row['lower'], row['upper'])}</td>")
-        rows.append(f"<tr>{''.join(cells)}</tr>")
+    for row, ends in zip(told, np.stack([lower, upper], axis=2).tolist(), strict=False):
+        dot = None if row["score"] is None else row["prediction"]
+        cells = [*map(_cell, row.values()), drawing(dot, ends)]
+        rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
     more = f"<p>{len(answers) - SHOWN:,} more rows</p>" if len(answers) > SHOWN else ""
     said = ", ".join(f"{percent(level)} %" for level in answers.levels)
@@ -297,18 +295,21 @@ def _share(belief: float) -> str:
     return "<1 %" if belief < 0.005 else f"{math.floor(100 * belief + 0.5)} %"
 
 
-def drawing(dot: float | None, lower: float | None, upper: float | None) -> str:
-    """One interval as a line between 0 and 1 with a dot on it; nothing but the dot if it is empty."""
+def drawing(dot: float | None, intervals: Sequence[Sequence[float]]) -> str:
+    """Intervals of several levels as nested lines between 0 and 1 with a dot on them; empty ones (NaN) are left out."""
     circle = "" if dot is None else f'<circle cx="{100 * dot:.1f}" cy="6" r="3" fill="{RED}"/>'
-    said, line = "empty", ""
-    if lower is not None and upper is not None:
-        said = f"from {lower:.3f} to {upper:.3f}"
-        first, last = 100 * lower, 100 * max(upper, lower + 0.01)  # so that a single value is visible, too
-        line = f'<path d="M{first:.1f} 6H{last:.1f}" stroke="{BLUE}" stroke-width="4"/>'
+    nested = sorted(
+        (ends for ends in intervals if not math.isnan(ends[0])), key=lambda ends: ends[0] - ends[1]
+    )
+    lines = [
+        f'<path d="M{100 * lower:.1f} 6H{100 * max(upper, lower + 0.01):.1f}" stroke="{BLUE}" '
+        f'stroke-width="{4 + 2 * depth}" stroke-opacity="{(depth + 1) / len(nested):.2g}"/>'
+        for depth, (lower, upper) in enumerate(nested)  # a single value is as long as can be seen
+    ]
+    said = ", ".join(f"from {lower:.3f} to {upper:.3f}" for lower, upper in nested) or "empty"
     return (
         f'<svg width="104" height="12" viewBox="-2 0 104 12" role="img" aria-label="{said}">'
-        '<line x1="0" y1="6" x2="100" y2="6" stroke="#ccc"/>'
-        f"{line}{circle}</svg>"
+        f'<line x1="0" y1="6" x2="100" y2="6" stroke="#ccc"/>{"".join(lines)}{circle}</svg>'
     )
 
 

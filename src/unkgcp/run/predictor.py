@@ -77,7 +77,7 @@ class Predictor:
         from unkgcp.run.answers import answer
 
         queries = as_queries(queries)
-        return replace(answer(self, queries, confidence), labels=labels_of(queries))
+        return replace(answer(self, queries, confidence), labels=labels_of(queries, self.model.vocabulary))
 
     def select(
         self,
@@ -102,7 +102,7 @@ class Predictor:
 
         asked = as_queries(queries)
         chooser = Chooser(self, Choice.of(condition, fdr, after_selection))
-        triples, labels = chooser.triples(asked), labels_of(asked)
+        triples, labels = chooser.triples(asked), labels_of(asked, self.model.vocabulary)
         places = chooser.places(triples)
         cuts = chooser.cuts(chooser.reference.count(places))
         if after_selection:

@@ -22,9 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph
 from unkgcp.graph.kinds import KINDS
-from unkgcp.graph.objects import as_queries, labels_of
+from unkgcp.graph.objects import labels_of
 from unkgcp.methods.intervals import BASES, STATUSES, Intervals
 from unkgcp.run.answer_sets import AnswerSet
 from unkgcp.run.answers import LABELS
@@ -166,8 +165,7 @@ def intervals_from(reply: dict[str, Any], labels: pa.Table) -> Intervals:
 
 def _labels(queries: Any) -> pa.Table:
     """Columns head, relation and tail of queries."""
-    queries = as_queries(queries)
-    labels = labels_of(queries.table() if isinstance(queries, Graph) else queries)
+    labels = labels_of(queries)
     if labels is None:
         raise InputError("a service knows labels and no ids; ask for triples of labels")
     return pa.table(labels)

@@ -46,6 +46,7 @@ from unkgcp.run.questions import candidate_scores, completer_of, least_weight, n
 
 if TYPE_CHECKING:
     from unkgcp.run.answers import Calibrated
+    from unkgcp.run.predictor import Predictor
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -227,7 +228,7 @@ class SideAnswers(NamedTuple):
 
 
 def judge_answers(
-    predictor: Calibrated, test: Graph, levels: Sequence[float], least: float = 0.0
+    predictor: Predictor, test: Graph, levels: Sequence[float], least: float = 0.0
 ) -> dict[str, Any]:
     """Figures of answer sets on test facts; `both` has tails and heads together.
 

@@ -79,16 +79,6 @@ def test_the_definition(seed: int, size: int, folds: int, name: str, digits: int
     assert (empty | ((ends[:, 0] <= core) & (core <= ends[:, 1]))).all()
 
 
-def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    cal = CrossConformal().calibrate(rng.random(50), rng.random(50), draw_folds(50, 5, 0))
-    asked = rng.random((40, 5))
-    whole, core = cal.interval(asked, LEVELS), cal.core(asked)
-    monkeypatch.setattr("unkgcp.conformal.cross.CELLS", 150)
-    np.testing.assert_array_equal(whole, cal.interval(asked, LEVELS))
-    np.testing.assert_array_equal(core, cal.core(asked))
-
-
 ENTITIES, RELATIONS, FACTS, QUERIES = 25, 4, 300, 200
 VOCABULARY = vocabulary(ENTITIES, RELATIONS)
 

@@ -21,7 +21,7 @@ from unkgcp.conformal import (
     register_score,
     scores,
 )
-from unkgcp.conformal.scores import score_names, score_parameters
+from unkgcp.conformal.scores import score_names
 
 
 @pytest.mark.parametrize("name", score_names())
@@ -72,18 +72,6 @@ def test_entropy_is_that_of_a_coin_and_at_least_the_floor(mass: float, slope: fl
         2, 14.0, np.float64
     )
     assert entropy >= 1.4e-5
-
-
-@pytest.mark.parametrize("name", score_names())
-def test_every_score_is_found_again_by_name_and_parameters(name: str) -> None:
-    score = make_score(name)
-    assert make_score(score.name, **score_parameters(score)) == score
-    assert SplitConformal(name).score == score
-
-
-def test_parameters_are_kept() -> None:
-    score = EntropyResidual(slope=0.5, offset=0.5)
-    assert make_score("entropy", **score_parameters(score)) == score
 
 
 @dataclass(frozen=True)

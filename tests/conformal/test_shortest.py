@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from unkgcp.conformal import Shortest, SmallCalibrationWarning, SmallGroupWarning, SplitConformal, p_exceeds
-from unkgcp.conformal.scores import recipe_names
-from unkgcp.conformal.shortest import cut_labels, grow
+from unkgcp.conformal.shortest import grow
 
 LEVELS = [0.0, 0.1, 0.5, 0.8, 0.9, 0.95, 1.0]
 ODD = [0.0, 1.0, 0.5, 0.7093, 0.1, 5e-324, float(np.nextafter(0.5, 1)), float(np.nextafter(1, 0)), 0.4375]
@@ -212,19 +211,6 @@ def test_damaged_shapes_are_refused(name: str, change: Callable[[Any], Any]) -> 
         SplitConformal.from_arrays(arrays)
 
 
-def test_cells_by_hand() -> None:
-    truth = np.array([0.1] * 50 + [0.2, 0.3, 0.4, 0.5] * 10 + [0.9] * 60)
-    lower, upper = cut_labels(truth, cells=5)
-    assert lower.tolist() == [0.1, 0.2, 0.3, 0.4, 0.5, 0.9]  # all are frequent here
-    assert lower.tolist() == upper.tolist()
-    rare = np.linspace(0.2, 0.5, 400)
-    lower, upper = cut_labels(np.concatenate([[0.1] * 300, rare, [0.9] * 300]), cells=10)
-    assert lower[0] == upper[0] == 0.1
-    assert lower[-1] == upper[-1] == 0.9
-    assert len(lower) == 2 + 4
-    assert (lower[1:] > upper[:-1]).all()
-
-
 def test_growth_by_hand() -> None:
     """From the densest value; then to the value on the right, 0.2 away, before the broad cell on the left."""
     lower, upper = np.array([0.1, 0.5, 0.7]), np.array([0.4, 0.5, 0.7])
@@ -233,11 +219,3 @@ def test_growth_by_hand() -> None:
     np.testing.assert_allclose(value[0], [0.85, 0.0, 0.55])
     # 0.2 without width is denser than 0.7 over 0.3; from there one step to each, the nearer 0.1 being too little
     np.testing.assert_allclose(value[1], [0.6, 0.6, 0.0])
-
-
-def test_recipes_are_listed_apart() -> None:
-    assert recipe_names() == ["shortest"]
-    with pytest.raises(ValueError, match="the shortest score takes no scale"):
-        SplitConformal("shortest").calibrate([0.5] * 9, [0.5] * 9, scale=[1] * 9)
-    with pytest.raises(ValueError, match="share must be above 0 and below 1"):
-        Shortest(share=1.0)

@@ -73,10 +73,6 @@ def test_p_value_by_its_definition_with_ties() -> None:
     scores = np.abs(prediction - truth)
     expected = [(1 + np.sum(scores >= score)) / 201 for score in np.abs(query - label)]
     assert cal.p_value(query, label).tolist() == expected
-    below, equal, size = cal.standing(query, label)
-    assert below.tolist() == [np.sum(scores < score) for score in np.abs(query - label)]
-    assert equal.tolist() == [np.sum(scores == score) for score in np.abs(query - label)]
-    assert (size == 200).all()
 
 
 def test_several_levels_at_once_equal_one_at_a_time() -> None:
@@ -170,8 +166,6 @@ def test_inside_exactly_when_the_p_value_exceeds(
     within = inside(np.repeat(ends, len(labels), axis=0), labels)
     assert within.tolist() == p_exceeds(p_values, len(rows), level).tolist()
     assert within.tolist() == cal.covers(repeated, labels, scale=scales, confidence=level).tolist()
-    standing = cal.standing(repeated, labels, scale=scales)
-    assert within.tolist() == (standing.below < rank(level, len(rows))).tolist()
     # the promise rests on this: each label lies in the interval at its own score, whatever is rounded
     score = make_score(kind)
     with np.errstate(all="ignore"):

@@ -50,7 +50,7 @@ def together(scores: Floats, groups: Columns, asked: Columns) -> Floats:
 
 
 def pooled(scores: Floats, groups: Columns, asked: Columns) -> Floats:
-    cal = SplitConformal().calibrate(np.zeros(len(scores)), scores, group=groups).pooled()
+    cal = SplitConformal().calibrate(np.zeros(len(scores)), scores)
     return np.asarray(cal.interval(np.zeros(ASKED), confidence=LEVEL)[:, 1])
 
 

@@ -139,9 +139,3 @@ def test_likely_values_are_drawn() -> None:
     np.testing.assert_array_equal(marks["prediction"], [0.4375, 0.7])
     np.testing.assert_array_equal(marks["other value"], [1.0, np.nan, np.nan])
     pyplot.close("all")
-
-
-def test_cut_answers_keep_what_is_believed() -> None:
-    whole = believed()
-    parts = [part.to_arrow() for part in whole.cut(1)]
-    assert parts[0].to_pylist() + parts[1].to_pylist() == whole.to_arrow().to_pylist()

@@ -102,21 +102,6 @@ def test_several_partitions_are_the_largest_of_single_ones(method: str, options:
     np.testing.assert_array_equal(together.upper, np.maximum(parts[0].upper, parts[1].upper))
 
 
-def test_a_label_is_inside_as_its_standing_says() -> None:
-    from unkgcp.conformal.ranks import rank
-
-    made, queries = calibrated("evidence", floor=False), facts(400, 2)
-    standing, result = made.standing(queries, queries.confidence), made.interval(queries, LEVELS)
-    assert standing is not None
-    for place, level in enumerate(LEVELS[1:], 1):
-        inside = (result.lower[:, place] <= queries.confidence) & (
-            queries.confidence <= result.upper[:, place]
-        )
-        ranks = [rank(level, int(size)) for size in standing.size]
-        np.testing.assert_array_equal(inside, standing.below < ranks)
-    assert calibrated("evidence").standing(queries, queries.confidence) is None  # the floor adds labels
-
-
 def test_the_floor_is_the_central_interval_of_the_distribution() -> None:
     queries = facts(400, 2)
     with_floor, without = calibrated("evidence"), calibrated("evidence", floor=False)

@@ -133,21 +133,6 @@ def test_answers_say_whose_promise_it_is() -> None:
     assert (answer.upper[answer.promise == "none"] == 1).all()
 
 
-def test_saved_and_loaded_and_damaged() -> None:
-    model = Middle(draw(6000, 0))
-    per = create("unkgcp", per="relation").calibrate(model, draw(1500, 1))
-    assert per.options() == {"mapped_entropy": False, "per": "relation"}
-    again = create("unkgcp", **per.options()).restore(model, per.arrays())
-    queries = draw(300, 3)
-    first, second = per.interval(queries, [0.8, 0.9]), again.interval(queries, [0.8, 0.9])
-    np.testing.assert_array_equal(first.upper, second.upper)
-    np.testing.assert_array_equal(first.basis, second.basis)
-    for missing in ("relation_groups", "relation_own"):
-        rest = {name: array for name, array in per.arrays().items() if name != missing}
-        with pytest.raises(ValueError, match="groups by relation"):
-            create("unkgcp", **per.options()).restore(model, rest)
-
-
 def test_only_relations() -> None:
     with pytest.raises(InputError, match="a promise per 'head' is not on offer"):
         create("cp", per="head")

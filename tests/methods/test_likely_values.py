@@ -110,16 +110,6 @@ def test_a_second_value_is_told_where_it_is_likely() -> None:
     assert re.fullmatch(r"0\.4375 \(\d\d %\) or 1 \(\d\d %\)", said)
 
 
-@pytest.mark.parametrize("per", [None, "relation"])
-def test_the_value_is_in_every_interval_at_every_level(per: str | None) -> None:
-    found = calibrated(per=per).interval(queries(), LEVELS)
-    assert found.value is not None
-    inside = (found.lower <= found.value[:, None]) & (found.value[:, None] <= found.upper)
-    assert inside[:-1].all()
-    assert np.isnan(found.value[-1])
-    assert found.status[-1] == "unknown-entity"
-
-
 def test_in_the_open_world_it_is_about_facts() -> None:
     asked, rng = queries(), np.random.default_rng(3)
     strange = Triples(

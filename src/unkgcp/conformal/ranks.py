@@ -80,15 +80,6 @@ def ranks(confidence: Iterable[Confidence], sizes: Iterable[int]) -> list[list[i
     return [[rank(level, size) for size in sizes] for level in map(exact, confidence)]
 
 
-def highest_level(size: int) -> Fraction:
-    """The highest level whose rank is at most `size`; above it, `size` calibration scores give the whole range.
-
-    >>> highest_level(9), rank("9/10", 9), rank("10/11", 9)
-    (Fraction(9, 10), 9, 10)
-    """
-    return Fraction(size, size + 1)
-
-
 def training_conditional_rank(confidence: Confidence, size: int, delta: float) -> int:
     """Smallest k with P(Beta(k, size + 1 - k) >= confidence) >= 1 - delta; size + 1 if there is none.
 
@@ -143,13 +134,3 @@ def smoothed_exceeds(
     whole = np.array([part for part, _ in places], np.int64)[which]
     rest = np.array([float(part) for _, part in places], np.float64)[which]
     return np.asarray(np.clip((whole - below + rest) / (np.asarray(equal) + 1), 0.0, 1.0), np.float64)
-
-
-def smoothed_coverages(
-    standing: tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]], NDArray[np.integer[Any]]],
-    levels: Iterable[Confidence],
-    unknown: int = 0,
-) -> list[float]:
-    """The mean of `smoothed_exceeds` at each level, where `unknown` further labels count as covered."""
-    shares = [smoothed_exceeds(*standing, level) for level in levels]
-    return [(float(share.sum()) + unknown) / (len(share) + unknown) for share in shares]

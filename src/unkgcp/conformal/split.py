@@ -37,7 +37,7 @@ from unkgcp.conformal.arrays import (
     group_columns,
     group_labels,
 )
-from unkgcp.conformal.ranking import GroupRankings, Standing
+from unkgcp.conformal.ranking import GroupRankings
 from unkgcp.conformal.ranks import Confidence, exact_levels
 from unkgcp.conformal.scores import (
     LearnedScore,
@@ -286,26 +286,6 @@ class SplitConformal:
             _warn_of_groups(count, queries, "without calibration points: their p-value is 1")
         return rankings.p_values(scores, places, queries.weight)
 
-    def standing(
-        self,
-        prediction: ArrayLike,
-        truth: ArrayLike,
-        *,
-        scale: ArrayLike | None = None,
-        group: Group | None = None,
-        kind: ArrayLike | None = None,
-    ) -> Standing:
-        """How many calibration scores of its group lie below each label's score, equal it, and are there: (n,) each.
-
-        With several columns of groups the counts are those of the group in which the label's p-value is largest: the
-        label is inside at a level exactly when fewer scores of that group lie below it than the rank of the level.
-        """
-        if self.weighted:
-            raise ValueError("with weights the place of a score is no count; ask for the p-value")
-        score, rankings, queries = self._ask(prediction, scale, group, kind, None)
-        scores = self._comparable_scores(score, queries, truth)
-        return rankings.standing(scores, rankings.places(queries.groups or {}))
-
     def scores(
         self,
         prediction: ArrayLike,
@@ -369,14 +349,6 @@ class SplitConformal:
         check_names(self.rankings.partitions, columns)
         return self.rankings.sizes(columns)
 
-    def pooled(self) -> SplitConformal:
-        """The same calibration points without their groups: one threshold, and a promise on average over all only."""
-        if not self.grouped:
-            return self
-        if self.weighted:
-            raise ValueError("with weights the groups cannot be put together again; calibrate without groups")
-        return self._with(self._calibrated[0], self.rankings.pooled())
-
     @property
     def calibration_scores(self) -> Floats:
         """The scores of all calibration points in ascending order: (l,)."""
@@ -407,12 +379,6 @@ class SplitConformal:
     def learned(self) -> bool:
         """Whether the score was learned from a part of the calibration points; it was not if they were too few."""
         return isinstance(self._calibrated[0], LearnedScore)
-
-    @property
-    def takes_kind(self) -> bool:
-        """Whether queries need a kind, because the score was learned with kinds."""
-        score = self._calibrated[0]
-        return isinstance(score, LearnedScore) and score.kinds is not None
 
     @property
     def size(self) -> int:

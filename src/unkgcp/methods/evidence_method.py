@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranking import GroupRankings, Standing
+from unkgcp.conformal.ranking import GroupRankings
 from unkgcp.conformal.selection import Range
 from unkgcp.conformal.storage import to_arrays
 from unkgcp.errors import InputError
@@ -153,13 +153,6 @@ class EvidenceIntervals(Partitioned):
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
         """Score of a label of each triple: (n,)."""
         return self._of_each(triples, lambda part, found: found.scores(truth[part]))
-
-    def standing(self, triples: HasTriples, truth: Floats, score: Floats | None = None) -> Standing | None:
-        """None with a floor: a label may then be inside although its score is beyond the rank of the level."""
-        if self.floor:
-            return None
-        columns = self.group_columns(triples) or {}
-        return self.rankings.standing(self.nonconformity(triples, truth), self.rankings.places(columns))
 
     def _answers(
         self, triples: HasTriples, known: NDArray[np.intp], levels: list[Fraction]

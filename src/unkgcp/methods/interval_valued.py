@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranking import GroupRankings, Standing
+from unkgcp.conformal.ranking import GroupRankings
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.conformal.storage import to_arrays
 from unkgcp.files import joined, under
@@ -139,10 +139,6 @@ class Joint(IntervalValued):
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
         score = self._model_scores(triples)
         return self._scores(score, triples, truth if truth.ndim == 2 else _both(truth))[0]
-
-    def standing(self, triples: HasTriples, truth: Floats, score: Floats | None = None) -> Standing:
-        places = self.rankings.places(self.group_columns(triples) or {})
-        return self.rankings.standing(self.nonconformity(triples, truth), places)
 
 
 @register

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkabl
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence, ExactLevels, exact_levels
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.conformal.units import one_row_per_unit
@@ -343,14 +342,6 @@ class IntervalPredictor(ABC):
         It is the score that calibration facts were ranked by, negative where the label lies below the prediction if
         the method keeps that apart. truth: (n,), or (n, 2) for confidences that are intervals. None for a method that
         ranks nothing.
-        """
-        return None
-
-    def standing(self, triples: HasTriples, truth: Floats, score: Floats | None = None) -> Standing | None:
-        """Where the score of each label of a known triple stands among the calibration scores that set its threshold.
-
-        A label is in its interval exactly when fewer scores lie below than the rank of the level. None for a method
-        whose intervals are not made by one such threshold. score: as in `doubt`.
         """
         return None
 

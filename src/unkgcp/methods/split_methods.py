@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import Confidence
 from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score
 from unkgcp.conformal.split import SmallCalibrationWarning, SmallGroupWarning, SplitConformal
@@ -108,11 +107,6 @@ class ConformalPredictor(Partitioned):
         score = self._model_scores(triples)
         strange = self.calibration.scores(score, truth, kind=self._kind(triples.relation))
         return strange * np.sign(truth - score)
-
-    def standing(self, triples: HasTriples, truth: Floats, score: Floats | None = None) -> Standing:
-        score = self._model_scores(triples) if score is None else score
-        group, kind = self._columns(triples, score), self._kind(triples.relation)
-        return self.calibration.standing(score, truth, group=group, kind=kind)
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
         group, kind = self._columns(triples, score), self._kind(triples.relation)
@@ -214,11 +208,6 @@ class ShortestIntervals(ConformalPredictor):
 
     def options(self) -> dict[str, Any]:
         return {"smallest": self.recipe.smallest, **super().options()}
-
-    def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        super()._restore(arrays)
-        if self.calibration.learned and not self.calibration.takes_kind:
-            raise ValueError("the learned shapes do not know of relations")
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
         # at level 0 the answer is the smallest set there is, that of the lowest rank

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.worlds import crowded_graph
-from unkgcp.evidence.factors import FACTOR_NAMES, RANK, Factorisation, Factors
+from unkgcp.evidence.factors import FACTOR_NAMES, RANK, Factorisation, Factors, SharedFactors
 
 
 def test_a_product_is_found_where_means_say_nothing() -> None:
@@ -20,13 +21,26 @@ def test_a_product_is_found_where_means_say_nothing() -> None:
     assert np.abs(product - truth).mean() < 0.1 < 0.25 < np.abs(additive - truth).mean()
 
 
-def test_of_the_same_things_the_direction_does_not_matter() -> None:
+def test_relations_share_what_they_say_of_an_entity() -> None:
+    """Each relation weighs one hidden number of every entity; of ten relations, each fact teaches all others."""
     rng = np.random.default_rng(1)
-    head, tail = rng.integers(0, 40, (2, 900))
-    table = Factorisation.fit(head, tail, rng.random(900), same=True)
-    one, other = table.features(head[:50], tail[:50]), table.features(tail[:50], head[:50])
-    np.testing.assert_allclose(one[:, :2], other[:, :2], rtol=1e-5)
-    np.testing.assert_allclose(one[:, 2], other[:, 3], rtol=1e-5)
+    number, weight = rng.normal(0, 0.5, 100), rng.choice([-1.0, 1.0], 10)
+    head, tail = rng.integers(0, 100, (2, 9000))
+    relation = rng.integers(0, 10, 9000)
+    confidence = (
+        0.5 + 0.1 * (number[head] + number[tail]) + 0.2 * weight[relation] * number[head] * number[tail]
+    )
+    known = np.arange(9000) < 8000
+    facts = [ids[known] for ids in (head, relation, tail)]
+    shared = SharedFactors.fit(*facts, confidence[known], (100, 10))
+    apart = Factorisation.fit(facts[0], facts[2] * 10 + facts[1], confidence[known])
+    fresh = [ids[~known] for ids in (head, relation, tail)]
+    additive, product = shared.features(*fresh)[:, :2].T
+    without = apart.features(fresh[0], fresh[2] * 10 + fresh[1])[:, 1]
+    errors = [np.abs(guess - confidence[~known]).mean() for guess in (product, additive, without)]
+    assert errors[0] < 0.5 * min(errors[1:])
+    unknown = shared.features(*(np.array([-1]) for _ in range(3)))[0]
+    np.testing.assert_allclose(unknown, [confidence[known].mean()] * 2 + [shared.mean[1]] * 2, rtol=1e-5)
 
 
 def test_what_was_never_seen_has_no_effect_and_the_error_of_all() -> None:
@@ -40,10 +54,13 @@ def test_what_was_never_seen_has_no_effect_and_the_error_of_all() -> None:
 def test_stored_and_restored() -> None:
     graph = crowded_graph(300, 3)
     factors = Factors.of(graph)
-    again = Factors.restore(factors.arrays(), graph.n_relations)
+    again = Factors.restore(factors.arrays(), graph.n_entities, graph.n_relations)
     ids = [np.asarray(ids[:40], np.int64) for ids in (graph.head, graph.relation, graph.tail)]
-    told = factors.features(*ids)
+    told = factors.features(*ids, graph.n_relations)
     assert told.shape == (40, len(FACTOR_NAMES))
-    np.testing.assert_array_equal(told, again.features(*ids))
-    assert factors.tables[0] is not None
-    assert factors.tables[0].of_row.shape[1] == RANK + 2
+    np.testing.assert_array_equal(told, again.features(*ids, graph.n_relations))
+    for name in ("0.of_row", "2.of_relation"):
+        with pytest.raises(ValueError, match="do not fit together"):
+            Factors.restore(
+                {**factors.arrays(), name: np.zeros((1, RANK))}, graph.n_entities, graph.n_relations
+            )

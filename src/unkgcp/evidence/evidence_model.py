@@ -53,9 +53,9 @@ QUANTILES, SHAPES, OF_SHAPE = (
     400,
 )  # of standardised errors; groups by location, and facts of each at least
 LEAST_SCALE = 1e-3  # of the standard deviation of the confidences
-TRIED_ON, TRIED_ROUNDS = 10_000, 50  # facts and rounds of trees that forms are tried out with
-FEW_FACTS = 20_000
-"""Up to so many rows all forms are tried, on all of them; more teach the frequent values well enough to keep them."""
+TRIED_ON, TRIED_ROUNDS, TURNS = 24_000, 50, 3  # rows and rounds of trees that forms are tried out with
+FEW_ROWS = 50_000
+"""Up to so many rows all forms are tried; more teach the frequent values well enough to keep them."""
 TRIED_LEVELS = (0.8, 0.9, 0.95)
 PRACTISED = 20_000  # training facts whose doubts and scores are kept
 
@@ -338,7 +338,7 @@ class EvidenceModel:
             practice = Practice(**under("practice.", arrays))
             completing = under("completing.", arrays)
             completer = Completer.restore(completing, train, backbone) if completing else None
-            factors = Factors.restore(under("factors.", arrays), relations)
+            factors = Factors.restore(under("factors.", arrays), entities, relations)
             seed = int(arrays["seed"])
         except (KeyError, IndexError, TypeError) as error:
             raise ValueError(f"the evidence lacks {error}") from None
@@ -479,39 +479,32 @@ class Lesson:
     """The most rounds of boosting."""
 
     def best_form(self) -> Form:
-        """The form whose intervals have the best interval score on held rows, tried out on some of the rows."""
-        rng = np.random.default_rng((self.seed, 0xF0))
-        small = len(self.table) <= FEW_FACTS
-        forms, rounds = FORMS if small else FORMS[:2], min(self.rounds, TRIED_ROUNDS)
-        order = rng.permutation(len(self.table))
-        few = self._rows(np.sort(order if small else order[: int(TRIED_ON * 1.25)]))
-        held = few.held
-        features = Features(few.table[held], few.slots[held])
-        label = few.confidence[held]
-        if not held.any() or held.all():
-            return FORMS[0]
-        found = {}
-        errors = Errors.learn(
-            few.table[~held],
-            few.confidence[~held],
-            few.part[~held],
-            self.seed,
-            2 * rounds,
-        )
-        for form in forms:
-            if form.coarse or form.atom_share > 1:
-                law = few._law(form, errors, rounds)
-                told = law.distribution(features, self.values)
-            else:  # the form before it, with all cells joined
-                told = told.joined()
-            calibrated = replace(told, actual=actual_masses(told, label, self.seed))
-            found[form] = _interval_score(calibrated, label)
-        return min(forms, key=lambda form: found[form])
+        """The form whose intervals have the best interval score on rows that were not learned from.
+
+        Tried out on some of the rows with a fifth of them left out, several fifths in turn where there are few rows.
+        """
+        forms = FORMS if len(self.table) <= FEW_ROWS else FORMS[:2]
+        order = np.random.default_rng((self.seed, 0xF0)).permutation(len(self.table))[:TRIED_ON]
+        few, total = self._rows(np.sort(order)), dict.fromkeys(forms, 0.0)
+        for turn in range(TURNS if len(order) <= TRIED_ON // 2 else 1):
+            lesson = replace(few, held=few.part % 5 == turn)
+            held = lesson.held
+            if not held.any() or held.all():
+                continue
+            features, label = Features(few.table[held], few.slots[held]), few.confidence[held]
+            for form in forms:
+                if form.coarse or form.atom_share > 1:
+                    distribution = lesson._law(form, TRIED_ROUNDS).distribution(features, self.values)
+                else:  # the form before it, with all cells joined
+                    distribution = distribution.joined()
+                calibrated = replace(distribution, actual=actual_masses(distribution, label, self.seed))
+                total[form] += _interval_score(calibrated, label) * len(label)
+        return min(forms, key=lambda form: total[form])
 
     def learned(self, form: Form, progress: Progress) -> Law:
         """The law of this form, learned from all rows but the held ones."""
         parts = Part(progress, PARTS["forms"], PARTS["values"], SUGGESTED.rounds + ELSEWHERE.rounds)
-        law = self._law(form, None, self.rounds, parts)
+        law = self._law(form, self.rounds, parts)
         held = self.held
         told = law.distribution(Features(self.table[held], self.slots[held]), self.values)
         return replace(law, actual=actual_masses(told, self.confidence[held], self.seed))
@@ -527,8 +520,8 @@ class Lesson:
             held=self.held[rows],
         )
 
-    def _law(self, form: Form, errors: Errors | None, rounds: int, progress: Progress | None = None) -> Law:
-        """The law of this form, with given errors or learned ones, and at most so many rounds of boosting."""
+    def _law(self, form: Form, rounds: int, progress: Progress | None = None) -> Law:
+        """The law of this form, with at most so many rounds of boosting."""
         held, label = self.held, _slot_labels(self.slots, self.codes)
         first, second = (
             replace(trees, seed=self.seed, rounds=min(rounds, trees.rounds))
@@ -548,11 +541,10 @@ class Lesson:
         kind = cells.class_of_value[self.codes]
         fit, stop = rest & ~held, rest & held
         elsewhere = second.learn(self.table[fit], kind[fit], self.table[stop], kind[stop], cells.classes)
-        if errors is None:
-            between = fit & (kind >= cells.atoms)
-            errors = Errors.learn(
-                self.table[between], self.confidence[between], self.part[between], self.seed, rounds
-            )
+        between = fit & (kind >= cells.atoms)
+        errors = Errors.learn(
+            self.table[between], self.confidence[between], self.part[between], self.seed, 5 * rounds
+        )
         return Law(cells, suggested, elsewhere, errors, IDENTITY)
 
 

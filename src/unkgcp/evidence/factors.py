@@ -1,14 +1,18 @@
 """Low-rank factors: what a graph's confidences look like as sums of a few patterns of its entities.
 
-Three tables of confidences are factorised: heads by (tail, relation), (head, relation) by tails, and entities by
-entities, whichever of the two is the head. The confidence of a row i and a column j is predicted as
+Two tables of confidences are factorised, heads by (tail, relation) and (head, relation) by tails. The confidence of a
+row i and a column j is predicted as
 
     mean + a_i + b_j + u_i . v_j
 
-with vectors of `RANK` numbers, fitted to the facts alone by ridge regression of the rows on the columns and of the
-columns on the rows in turn (alternating least squares). What is predicted for a query, with and without the product,
-and how well the row and the column are predicted elsewhere are features of the query. A row or column without facts has
-no effect, and its own error is that of all.
+with vectors of `RANK` numbers. In a third model an entity has one effect and one vector, whether it is head or tail and
+whatever the relation, which weighs them: it says more about entities with few facts of each relation.
+
+    mean + b_r + x_r a_h + y_r a_t + sum over k of w_rk u_hk u_tk
+
+All are fitted to the facts alone by ridge regressions in turn (alternating least squares). What is predicted for a
+query, with and without the product, and how well the row and the column (the head and the tail) are predicted elsewhere
+are features of the query. What has no facts has no effect, and its own error is that of all.
 
 >>> import numpy as np
 >>> table = Factorisation.fit(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), np.array([0.9, 0.5, 0.7, 0.3]), ridge=0.1)
@@ -34,7 +38,8 @@ RANK = 12
 ADDITIVE_RIDGE, PRODUCT_RIDGE = 3.0, 6.0  # in units of the variance of the confidences
 SWEEPS = 8
 LARGEST = 2_000_000  # facts of a graph that is factorised; in a larger one groups say enough
-TABLES = ("head by tail and relation", "head and relation by tail", "entity by entity")
+SHARED_RIDGE, RELATION_RIDGE, SHARED_SWEEPS = 8.0, 3.0, 10
+TABLES = ("head by tail and relation", "head and relation by tail", "entities in all relations")
 FIGURES = ("additive", "with product", "error of row", "error of column")
 FACTOR_NAMES = tuple(f"factors: {table}: {figure}" for table in TABLES for figure in FIGURES)
 
@@ -53,35 +58,21 @@ class Factorisation:
     """(m, 2 + RANK)"""
 
     @classmethod
-    def fit(
-        cls, row: Ints, column: Ints, confidence: Floats, ridge: float = PRODUCT_RIDGE, same: bool = False
-    ) -> Factorisation:
-        """Fit facts given by the keys of their row and column, (N,) each.
-
-        `same`: rows and columns are the same things, and a fact of i and j is one of j and i.
-        """
+    def fit(cls, row: Ints, column: Ints, confidence: Floats, ridge: float = PRODUCT_RIDGE) -> Factorisation:
+        """Fit facts given by the keys of their row and column, (N,) each."""
         from unkgcp.evidence.factor_kernels import solve
 
         mean, scale = float(confidence.mean()), float(confidence.std()) or 1.0
         centred = (confidence - mean) / scale
-        if same:
-            row, column, centred = (
-                np.concatenate([row, column]),
-                np.concatenate([column, row]),
-                np.tile(centred, 2),
-            )
         (rows, i), (columns, j) = (np.unique(keys, return_inverse=True) for keys in (row, column))
         by_row, by_column = _order(i, len(rows)), _order(j, len(columns))
         rng = np.random.default_rng(0xFAC7)
         of_row, of_column = (np.zeros((len(keys), 1 + RANK)) for keys in (rows, columns))
         of_column[:, 1:] = rng.normal(0, 0.3, (len(columns), RANK))
-        if same:
-            of_row = of_column
         ridges = np.array([ADDITIVE_RIDGE, ridge])
         for _ in range(SWEEPS):
             solve(by_row[0], j[by_row[1]], centred[by_row[1]], of_column, of_row, ridges)
-            if not same:
-                solve(by_column[0], i[by_column[1]], centred[by_column[1]], of_row, of_column, ridges)
+            solve(by_column[0], i[by_column[1]], centred[by_column[1]], of_row, of_column, ridges)
         predicted = of_row[i, 0] + of_column[j, 0] + np.einsum("nk,nk->n", of_row[i, 1:], of_column[j, 1:])
         error = np.abs(centred - predicted) * scale
         typical = float(error.mean())
@@ -104,43 +95,114 @@ class Factorisation:
         product = np.einsum("nk,nk->n", u[:, 2:], v[:, 2:])
         return np.stack([additive + product, additive, u[:, 1], v[:, 1]], axis=1)[:, [1, 0, 2, 3]]
 
+    def fits(self, entities: int, relations: int) -> bool:
+        """Whether the arrays of a stored table fit together."""
+        return (
+            self.mean.shape == (2,)
+            and self.of_row.shape == (len(self.rows), 2 + RANK)
+            and self.of_column.shape == (len(self.columns), 2 + RANK)
+            and all(bool(np.isfinite(array).all()) for array in (self.mean, self.of_row, self.of_column))
+            and all(_ascending(keys) for keys in (self.rows, self.columns))
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SharedFactors:
+    """The effect and the vector of each entity, and how each relation weighs them."""
+
+    mean: Floats
+    """(2,) the mean confidence, and the mean error of all predictions."""
+    of_entity: NDArray[np.float32]
+    """(entities, 2 + RANK): the effect of each entity, its mean error, its vector."""
+    of_relation: NDArray[np.float32]
+    """(relations + 1, 3 + RANK): base, weights of the effects of head and tail, and of the numbers of the vectors; the
+    last row is that of unknown relations."""
+
+    @classmethod
+    def fit(
+        cls, head: Ints, relation: Ints, tail: Ints, confidence: Floats, sizes: tuple[int, int]
+    ) -> SharedFactors:
+        """Fit facts given by their ids, (N,) each; `sizes`: the numbers of entities and relations."""
+        from unkgcp.evidence.factor_kernels import solve_entities, solve_relations
+
+        mean, scale = float(confidence.mean()), float(confidence.std()) or 1.0
+        centred = (confidence - mean) / scale
+        ends = np.concatenate([head, tail])
+        by_entity, by_relation = _order(ends, sizes[0]), _order(relation, sizes[1])
+        of_entity = np.random.default_rng(0xFAC7).normal(0, 0.3, (sizes[0], 1 + RANK))
+        of_entity[:, 0] = 0.0
+        # a relation is drawn towards effects and vectors that count as they are
+        usual = np.concatenate([[0.0], np.ones(2 + RANK)])
+        of_relation = np.tile(usual, (sizes[1] + 1, 1))
+        facts = (head, relation, tail, centred)
+        for _ in range(SHARED_SWEEPS):
+            solve_entities(*by_entity, *facts, of_entity, of_relation, np.array([1.0, SHARED_RIDGE]))
+            solve_relations(*by_relation, *facts, of_entity, of_relation, usual, RELATION_RIDGE)
+        of_relation[:, 0] *= scale
+        of_relation[:, 3:] *= scale
+        of_entity[:, 0] *= scale
+        weights = of_relation[relation]
+        additive = (
+            mean + weights[:, 0] + weights[:, 1] * of_entity[head, 0] + weights[:, 2] * of_entity[tail, 0]
+        )
+        product = np.einsum("nk,nk,nk->n", weights[:, 3:], of_entity[head, 1:], of_entity[tail, 1:])
+        error = np.abs(confidence - additive - product)
+        typical = float(error.mean())
+        effects = _with_error(of_entity, ends, np.tile(error, 2), typical, 1.0)
+        return cls(np.array([mean, typical]), effects, of_relation.astype(np.float32))
+
+    def features(self, head: Ints, relation: Ints, tail: Ints) -> NDArray[np.float32]:
+        """Columns of `FIGURES` for queries (n,): (n, 4)."""
+        unknown = np.zeros(self.of_entity.shape[1], np.float32)
+        unknown[1] = self.mean[1]
+        u, v = (
+            np.where((ids >= 0)[:, None], self.of_entity.take(ids, 0, mode="clip"), unknown)
+            for ids in (head, tail)
+        )
+        weights = self.of_relation[np.where(relation >= 0, relation, len(self.of_relation) - 1)]
+        additive = (
+            np.float32(self.mean[0]) + weights[:, 0] + weights[:, 1] * u[:, 0] + weights[:, 2] * v[:, 0]
+        )
+        product = np.einsum("nk,nk,nk->n", weights[:, 3:], u[:, 2:], v[:, 2:])
+        return np.stack([additive, additive + product, u[:, 1], v[:, 1]], axis=1)
+
+    def fits(self, entities: int, relations: int) -> bool:
+        """Whether the arrays of stored factors fit together and to a graph of this size."""
+        return (
+            self.mean.shape == (2,)
+            and self.of_entity.shape == (entities, 2 + RANK)
+            and self.of_relation.shape == (relations + 1, 3 + RANK)
+            and all(bool(np.isfinite(array).all()) for array in (self.mean, self.of_entity, self.of_relation))
+        )
+
 
 class Factors(NamedTuple):
-    """The factorisations of a graph, None where they were left out."""
+    """The factorisations of a graph, in the order of `TABLES`, None where one was left out."""
 
-    tables: tuple[Factorisation | None, ...]
-    relations: int
+    tables: tuple[Factorisation | SharedFactors | None, ...]
 
     @classmethod
     def of(cls, train: Graph) -> Factors:
         """Factors of the facts of a graph; none of a very large one."""
-        relations = train.n_relations
         if len(train) > LARGEST or not len(train):
-            return cls((None,) * len(TABLES), relations)
+            return cls((None,) * len(TABLES))
         head, relation, tail = (np.asarray(ids, np.int64) for ids in (train.head, train.relation, train.tail))
-        keys = _keys(head, relation, tail, relations)
+        by_tail, by_head = _keys(head, relation, tail, train.n_relations)
         one_relation = len(np.unique(train.relation)) == 1  # the first two tables are then the same
-        return cls(
-            tuple(
-                None
-                if place == 1 and one_relation
-                else Factorisation.fit(*key, train.confidence, same=place == 2)
-                for place, key in enumerate(keys)
-            ),
-            relations,
-        )
+        first = Factorisation.fit(*by_tail, train.confidence)
+        second = None if one_relation else Factorisation.fit(*by_head, train.confidence)
+        sizes = (train.n_entities, train.n_relations)
+        return cls((first, second, SharedFactors.fit(head, relation, tail, train.confidence, sizes)))
 
-    def features(self, head: Ints, relation: Ints, tail: Ints) -> NDArray[np.float32]:
+    def features(self, head: Ints, relation: Ints, tail: Ints, relations: int) -> NDArray[np.float32]:
         """Columns of `FACTOR_NAMES` for queries (n,): (n, 12); NaN where a table was left out."""
-        keys = _keys(head, relation, tail, self.relations)
+        keys = (*_keys(head, relation, tail, relations), (head, relation, tail))
         blank = np.full((len(head), len(FIGURES)), np.nan, np.float32)
-        return np.concatenate(
-            [
-                blank if table is None else table.features(*key)
-                for table, key in zip(self.tables, keys, strict=True)
-            ],
-            axis=1,
-        )
+        figures = [
+            blank if table is None else table.features(*key)  # type: ignore[arg-type]
+            for table, key in zip(self.tables, keys, strict=True)
+        ]
+        return np.concatenate(figures, axis=1)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {
@@ -151,37 +213,29 @@ class Factors(NamedTuple):
         }
 
     @classmethod
-    def restore(cls, arrays: Mapping[str, NDArray[Any]], relations: int) -> Factors:
+    def restore(cls, arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) -> Factors:
         """The factors that `arrays` stored; ValueError if they do not fit together."""
-        tables: list[Factorisation | None] = []
-        for place in range(len(TABLES)):
-            names = [field.name for field in fields(Factorisation)]
+        tables: list[Factorisation | SharedFactors | None] = []
+        for place, kind in enumerate((Factorisation, Factorisation, SharedFactors)):
+            names = [field.name for field in fields(kind)]
             stored = {name: arrays.get(f"{place}.{name}") for name in names}
             if all(array is None for array in stored.values()):
                 tables.append(None)
                 continue
-            table = Factorisation(**stored)  # type: ignore[arg-type]
-            good = all(array is not None and array.dtype.kind in "if" for array in stored.values()) and (
-                table.mean.shape == (2,)
-                and table.of_row.shape == (len(table.rows), 2 + RANK)
-                and table.of_column.shape == (len(table.columns), 2 + RANK)
-                and all(
-                    bool(np.isfinite(array).all()) for array in (table.mean, table.of_row, table.of_column)
-                )
-                and all(_ascending(keys) for keys in (table.rows, table.columns))
-            )
-            if not good:
+            sound = all(array is not None and array.dtype.kind in "if" for array in stored.values())
+            table = kind(**stored) if sound else None  # type: ignore[arg-type]
+            if table is None or not table.fits(entities, relations):
                 raise ValueError("the factors of the evidence do not fit together")
             tables.append(table)
-        return cls(tuple(tables), relations)
+        return cls(tuple(tables))
 
 
 def _keys(head: Ints, relation: Ints, tail: Ints, relations: int) -> list[tuple[Ints, Ints]]:
-    """The keys of row and column in each of `TABLES`; unknown ids are negative and have no row or column."""
+    """The keys of row and column in the first two of `TABLES`; unknown ids are negative and have no row or column."""
     known = (relation >= 0) & (relation < relations)
     with_tail = np.where(known & (tail >= 0), tail * relations + relation, -1)
     with_head = np.where(known & (head >= 0), head * relations + relation, -1)
-    return [(head, with_tail), (with_head, tail), (head, tail)]
+    return [(head, with_tail), (with_head, tail)]
 
 
 def _order(keys: NDArray[np.intp], size: int) -> tuple[Ints, Ints]:

@@ -241,7 +241,7 @@ class Evidence:
                 parts.append(groups.shares(figures))
         parts += [candidates.distinct[:, None], value, *candidates[1:-1]]
         parts += [groups.share_of(figures, code) for view, groups, figures in looked_up if view.suggested]
-        parts += [around, self.factors.features(*columns)]
+        parts += [around, self.factors.features(*columns, self.train.n_relations)]
         return Features(np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe"), code)
 
 

@@ -108,9 +108,9 @@ class Errors:
         rounds: int = 0,
     ) -> Errors:
         """Learn from rows (n, F) with their confidences; errors are those of trees that did not see the row's part."""
-        deviation = float(confidence.std())
-        if len(confidence) < CONTINUOUS or deviation == 0.0:
+        if len(confidence) < CONTINUOUS or confidence.min() == confidence.max():
             return cls.none()
+        deviation = float(confidence.std())
         first, second = (
             replace(trees, seed=seed, rounds=min(rounds, trees.rounds)) for trees in (LOCATION, SCALE)
         )

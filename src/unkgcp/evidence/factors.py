@@ -199,7 +199,7 @@ class Factors(NamedTuple):
         keys = (*_keys(head, relation, tail, relations), (head, relation, tail))
         blank = np.full((len(head), len(FIGURES)), np.nan, np.float32)
         figures = [
-            blank if table is None else table.features(*key)  # type: ignore[arg-type]
+            blank if table is None else table.features(*key)
             for table, key in zip(self.tables, keys, strict=True)
         ]
         return np.concatenate(figures, axis=1)
@@ -223,7 +223,7 @@ class Factors(NamedTuple):
                 tables.append(None)
                 continue
             sound = all(array is not None and array.dtype.kind in "if" for array in stored.values())
-            table = kind(**stored) if sound else None  # type: ignore[arg-type]
+            table = kind(**stored) if sound else None
             if table is None or not table.fits(entities, relations):
                 raise ValueError("the factors of the evidence do not fit together")
             tables.append(table)

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -194,11 +195,7 @@ class RdfFile:
 
     def _tells_confidence(self, iri: str, label: str) -> bool:
         given = self._request.confidence_predicates
-        return (
-            bool(_CONFIDENCE.search(label))
-            if given is None
-            else not {iri, label, f"<{iri}>"}.isdisjoint(given)
-        )
+        return _names_confidence(label) if given is None else not {iri, label, f"<{iri}>"}.isdisjoint(given)
 
     def _add_confidence(self, name: str, predicate: str, term: Any, text: str) -> bool:
         """Whether this is the confidence of a statement, and not one that was there already."""
@@ -312,6 +309,11 @@ class Labels:
             if not re.search("[:\0\ufffd]", label) and label[0] not in '"<':
                 return label
         return iri if iri.partition(":")[0] in SCHEMES else f"<{iri}>"
+
+
+@lru_cache
+def _names_confidence(label: str) -> bool:
+    return _CONFIDENCE.search(label) is not None
 
 
 def _library() -> Any:

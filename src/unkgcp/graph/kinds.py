@@ -95,10 +95,13 @@ def describe_kinds(splits: Splits, split_here: bool = False) -> str:
     if not lacking:
         return said
     said += f": nothing is promised for {joined_by_and([PLURALS[code] for code in lacking])}"
-    units = ",".join(("rows", "pairs", "entities")[code] for code in lacking if code != KNOWN_PAIR)
-    if not units:
+    # a pair can be held out as a new one if both its entities are in other pairs
+    ends = np.stack(np.divmod(np.unique(pair_keys(train, train.n_entities)), max(train.n_entities, 1)))
+    pairs_can_be_new = np.sum(np.bincount(ends.ravel())[ends].min(axis=0) > 1) >= FEWEST
+    if lacking == [KNOWN_PAIR] or not (pairs_can_be_new or NEW_ENTITY in lacking):
         return said
-    return f"{said}; for these fit {'it' if split_here else 'one file of all facts'} with --hold-out {units},rows"
+    units = "pairs,entities,rows" if pairs_can_be_new else "entities,rows"
+    return f"{said}; for these fit {'it' if split_here else 'one file of all facts'} with --hold-out {units}"
 
 
 def joined_by_and(parts: Sequence[str]) -> str:

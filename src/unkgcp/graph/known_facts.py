@@ -12,6 +12,7 @@ bytes as possible (NL27k: 6 in all), and a head as the row where its facts begin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.files import Field, check_fields, under
-from unkgcp.graph.facts import Graph, HasTriples, Vocabulary, hold_out, in_vocabulary
+from unkgcp.graph.facts import Graph, HasTriples, Vocabulary, contained, hold_out, in_vocabulary, pair_keys
 from unkgcp.tabular.label_index import Ids
 
 Integers = NDArray[np.integer[Any]]
@@ -162,8 +163,9 @@ def facts_from_arrays(
 
 def distinct(confidence: NDArray[np.float64]) -> NDArray[np.float64]:
     """All different confidences in ascending order; found piece by piece, since even a large graph has few."""
-    found = [np.unique(confidence[rows]) for rows in pieces(len(confidence))]
-    return np.unique(np.concatenate(found)) if found else np.zeros(0)
+    return np.unique(
+        np.concatenate([np.zeros(0), *(np.unique(confidence[rows]) for rows in pieces(len(confidence)))])
+    )
 
 
 def places_among(values: NDArray[np.float64], confidence: NDArray[np.float64], kind: Any) -> Integers:
@@ -273,7 +275,9 @@ def _numbered(
 #
 # Of two equal facts the first may train and the second calibrate. How many such pairs a random split cuts apart follows
 # from the repeats within the training facts. Repeated triples with another confidence are facts of their own and are
-# not counted.
+# not counted. Equal facts join the same two entities, and a split by pairs and rows draws up to half of the held-out
+# facts among those that do. So the counting is done there: among training facts of pairs that have several, and
+# calibration facts of pairs that training facts join, at most as many of these as either way of splitting draws.
 
 FALSE_ALARM = 1e-3
 """How often a random split of a graph with repeats may have more repeats than are explained."""
@@ -309,8 +313,12 @@ def count_trained(training: Graph, facts: Graph) -> Trained:
     marks, count = np.unique(fingerprints(training), return_counts=True)
     found = int(np.isin(fingerprints(own), marks).sum())
     twins = int(count[count > 1].sum())
-    expected = len(facts) * twins / max(len(training), 1)
-    return Trained(found, expected, explained(twins, len(training), len(facts)))
+    pairs, rows = np.unique(pair_keys(training, training.n_entities), return_counts=True)
+    several = int(rows[rows > 1].sum())
+    at_random = len(facts) * several / max(len(training), 1)
+    joined = int(contained(pair_keys(own, training.n_entities), pairs).sum())
+    drawn = math.ceil(min(joined, max(at_random, min(len(facts), several) / 2)))
+    return Trained(found, drawn * twins / max(several, 1), explained(twins, several, drawn))
 
 
 def explained(twins: int, training: int, calibration: int) -> int:
@@ -324,9 +332,8 @@ def explained(twins: int, training: int, calibration: int) -> int:
     """
     if not twins:
         return 0
-    from scipy.special import betainc
+    from scipy.stats import nbinom
 
-    numbers = np.arange(calibration + 1)
-    # the distribution function of the negative binomial law: at most so many cut apart before the pairs in training
-    below = betainc(twins / 2 + HALF, numbers + 1.0, training / (training + 2 * calibration))
-    return int(np.argmax(below >= 1 - FALSE_ALARM)) if below[-1] >= 1 - FALSE_ALARM else calibration
+    return min(
+        int(nbinom.isf(FALSE_ALARM, twins / 2 + HALF, training / (training + 2 * calibration))), calibration
+    )

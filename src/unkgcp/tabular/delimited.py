@@ -108,7 +108,9 @@ def in_turn(
 
 def blocks_of(source: Source, quoted: bool) -> Iterator[Block]:
     """Blocks of whole records."""
-    rest, size, start = bytearray(), BLOCK, _start(source.sample)
+    # a byte order mark is no part of a label, and empty lines are none of a table
+    start = len(source.sample) - len(source.sample.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n"))
+    rest, size = bytearray(), BLOCK
     line, is_first = 1 + source.sample[:start].count(b"\n"), True
     while True:
         buffer = rest + bytearray(size)
@@ -135,12 +137,6 @@ def blocks_of(source: Source, quoted: bool) -> Iterator[Block]:
             rest, size = buffer, max(len(buffer), size)
         if not count:
             return
-
-
-def _start(sample: bytes) -> int:
-    """Where the first line begins: behind a byte order mark, which is no part of a label, and empty lines."""
-    text = sample.removeprefix(b"\xef\xbb\xbf")
-    return len(sample) - len(text.lstrip(b"\r\n"))
 
 
 def _parse(block: Block, layout: Layout) -> pa.Table:

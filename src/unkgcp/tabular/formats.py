@@ -320,8 +320,12 @@ def recognise(source: Source, chosen: str | None = None, plain: bool = False) ->
             f"{source.name} is not a Parquet file: name its format with --format or write it again"
         )
     line = first_line(source.sample, source.name, quoted=expected == "csv")
-    if expected is None and line.startswith(("<", "_:", "@prefix", "@base", "PREFIX")):
-        expected = _rdf_kind(line)
+    if expected is None and line.startswith(("<", "_:")):
+        from unkgcp.tabular.rdf import kind_of_line
+
+        expected = kind_of_line(line)
+    elif expected is None and line.startswith(("@prefix", "@base", "PREFIX")):
+        expected = TURTLE
     if expected in RDF:
         return expected
     if chosen is None and not plain:
@@ -329,15 +333,6 @@ def recognise(source: Source, chosen: str | None = None, plain: bool = False) ->
             if kind.signature is not None and kind.signature(kind.fields(line)):
                 return kind.name
     return _checked(expected, chosen is not None, line, source.name)
-
-
-def _rdf_kind(line: str) -> str | None:
-    """The format of RDF that a first line is in, None if it is in none."""
-    if not line.startswith(("<", "_:")):
-        return TURTLE
-    from unkgcp.tabular.rdf import kind_of_line
-
-    return kind_of_line(line)
 
 
 def layout_of(source: Source, request: Request) -> FactLayout | str:

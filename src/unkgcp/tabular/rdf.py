@@ -161,7 +161,8 @@ class RdfFile:
 
     def _events(self, queries: bool = False) -> Iterator[tuple[str | None, Triple | None]]:
         """The name of a statement of which something new is known, or a statement that stands by itself."""
-        triple_of = self._labels.triple
+        triple_of, given = self._labels.triple, self._request.confidence_predicates
+        given = given and tuple(given)
         for quad in self._quads():
             predicate = quad.predicate.value
             name, label, text = triple = triple_of(quad)
@@ -178,7 +179,7 @@ class RdfFile:
                 yield name, None
             elif predicate == f"{RDF}type" and quad.object.value == f"{RDF}Statement":
                 self._parts.setdefault(name, [None, None, None])
-            elif self._tells_confidence(predicate, label) and not queries:
+            elif _tells_confidence(predicate, label, given) and not queries:
                 if self._add_confidence(name, label, quad.object, text):
                     yield name, None
             elif name not in self._parts:
@@ -192,10 +193,6 @@ class RdfFile:
                 f"{self._place()} has two times rdf:{term} for the statement {name}: remove one of them"
             )
         parts[part] = what
-
-    def _tells_confidence(self, iri: str, label: str) -> bool:
-        given = self._request.confidence_predicates
-        return _names_confidence(label) if given is None else not {iri, label, f"<{iri}>"}.isdisjoint(given)
 
     def _add_confidence(self, name: str, predicate: str, term: Any, text: str) -> bool:
         """Whether this is the confidence of a statement, and not one that was there already."""
@@ -312,8 +309,10 @@ class Labels:
 
 
 @lru_cache
-def _names_confidence(label: str) -> bool:
-    return _CONFIDENCE.search(label) is not None
+def _tells_confidence(iri: str, label: str, given: tuple[str, ...] | None) -> bool:
+    return (
+        bool(_CONFIDENCE.search(label)) if given is None else not {iri, label, f"<{iri}>"}.isdisjoint(given)
+    )
 
 
 def _library() -> Any:

@@ -187,3 +187,13 @@ def test_the_open_world_keeps_the_groups_of_facts() -> None:
     np.testing.assert_array_equal(found.basis, alone.basis)
     assert world.within == f"and for facts {base.within}"
     assert not world.one_threshold
+
+
+def test_asking_again_does_not_go_through_all_training_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a large graph that would take far longer than the answer."""
+    method, queries = calibrated("cp"), facts(50, 7)
+    lower = method.interval(queries).lower
+    monkeypatch.setattr(
+        KnownFacts, "graph", lambda *arguments: pytest.fail("all facts were put in a graph again")
+    )
+    assert np.array_equal(method.interval(queries).lower, lower)

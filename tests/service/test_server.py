@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import sys
 import time
 
@@ -53,6 +54,15 @@ def test_addresses_and_names_that_cannot_be_taken_are_refused():
             listen(host, 8000)
     with listen("127.0.0.1", 0) as taken, pytest.raises(InputError, match="in use"):
         listen("127.0.0.1", taken.getsockname()[1])
+
+
+def test_a_body_does_not_wait_until_its_head_is_acknowledged():
+    with (
+        listen("127.0.0.1", 0) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @pytest.fixture

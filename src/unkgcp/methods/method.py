@@ -218,8 +218,8 @@ class IntervalPredictor(ABC):
         return self._known_kinds().codes(triples)
 
     def _known_kinds(self) -> Kinds:
-        train = training_facts(self.model)
         if self._kinds is None or self._kinds[0] is not self.model:
+            train = training_facts(self.model)  # takes as long as there are facts
             assert train is not None
             self._kinds = self.model, Kinds.of(train, train.n_entities, train.n_relations)
         return self._kinds[1]

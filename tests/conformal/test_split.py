@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -337,19 +338,28 @@ def test_bad_query_arrays(arguments: dict[str, Any], sentence: str) -> None:
             cal.p_value(**{"prediction": GOOD, "truth": GOOD, **arguments})
 
 
-def test_bad_settings() -> None:
-    with pytest.raises(
-        ValueError, match="no nonconformity score is named 'entrpy'; there are entropy, residual"
-    ):
-        SplitConformal("entrpy")
-    with pytest.raises(ValueError, match="bounds must be a smaller and a larger number"):
-        SplitConformal(bounds=(1, 0))
-    with pytest.raises(ValueError, match="training_conditional must be above 0 and below 1"):
-        SplitConformal(training_conditional=0)
-    with pytest.raises(ValueError, match="the scaled score needs a scale for every query"):
-        SplitConformal().calibrate(GOOD, GOOD, scale=GOOD + 1).interval(GOOD)
-    with pytest.raises(ValueError, match="training_conditional has no meaning with weights"):
-        SplitConformal(training_conditional=0.1).calibrate(GOOD, GOOD, weight=GOOD)
+@pytest.mark.parametrize(
+    ("ask", "sentence"),
+    [
+        (
+            lambda: SplitConformal("entrpy"),
+            "no nonconformity score is named 'entrpy'; there are entropy, residual",
+        ),
+        (lambda: SplitConformal(bounds=(1, 0)), "bounds must be a smaller and a larger number"),
+        (lambda: SplitConformal(training_conditional=0), "training_conditional must be above 0 and below 1"),
+        (
+            lambda: SplitConformal().calibrate(GOOD, GOOD, scale=GOOD + 1).interval(GOOD),
+            "the scaled score needs a scale for every query",
+        ),
+        (
+            lambda: SplitConformal(training_conditional=0.1).calibrate(GOOD, GOOD, weight=GOOD),
+            "training_conditional has no meaning with weights",
+        ),
+    ],
+)
+def test_bad_settings(ask: Callable[[], Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        ask()
 
 
 def test_importing_the_core_is_light() -> None:

@@ -7,8 +7,11 @@ import pytest
 
 from tests.methods.test_contract import Stub, known_facts
 from unkgcp.conformal import rank
+from unkgcp.errors import InputError
 from unkgcp.graph import Graph
+from unkgcp.methods import check_promise
 from unkgcp.methods.interval_valued import Joint, MeanLength
+from unkgcp.run.calibration import method_options
 
 
 def valued(n: int, seed: int) -> Graph:
@@ -80,3 +83,9 @@ def test_too_few_facts_for_the_level() -> None:
 def test_a_model_of_lengths_is_needed() -> None:
     with pytest.raises(ValueError, match="needs a model of the length"):
         Joint().calibrate(Stub(), valued(20, 8))
+
+
+def test_it_takes_no_groups_and_tells_no_kinds_in_the_papers_protocol() -> None:
+    assert method_options("joint", "facts", "paper", "none") == {"by_kind": False}
+    with pytest.raises(InputError, match="method 'joint' has no promise per doubt"):
+        check_promise(Joint, "doubt", "asserted", ())

@@ -355,7 +355,9 @@ def judge(answers: AnsweredTest, progress: Progress | None = None) -> dict[str, 
             "calibration": method.size,
             "test": len(answers.truth),
         },
-        "per": ",".join(method.per) or "none" if isinstance(method, Partitioned) else None,
+        "per": ",".join(method.per) or "none"
+        if isinstance(method, Partitioned) and method.takes_groups
+        else None,
         "promised": not method.guarantee.startswith("none"),
         "negatives": answers.origin,
         # what the threshold that negatives are judged with was calibrated on

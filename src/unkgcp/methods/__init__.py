@@ -105,9 +105,9 @@ def check_promise(
     The arguments are those of `unkgcp.calibrate`.
     """
     from unkgcp.graph.negatives import ALL_KINDS
-    from unkgcp.methods.partitions import Partitioned, partition_names
+    from unkgcp.methods.partitions import partition_names
 
-    if partition_names(per) and not (issubclass(method, Partitioned) and method.takes_groups):
+    if partition_names(per) and not method.takes_groups:
         raise InputError(
             f"method {method.name!r} has no promise per {per}; choose cp, unkgcp, shortest or evidence"
         )

@@ -158,6 +158,8 @@ class IntervalPredictor(ABC):
 
     by_kind: bool = False
     """Whether queries are compared with calibration facts of their own kind alone (`unkgcp.graph.kinds`)."""
+    takes_groups: bool = False
+    """Whether there can be groups within kinds (`unkgcp.methods.partitions`)."""
 
     model: Scorer
     size: int

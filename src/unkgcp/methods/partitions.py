@@ -354,7 +354,6 @@ class Partitioned(IntervalPredictor):
     """
 
     takes_groups: bool = True
-    """Whether there can be groups within kinds."""
     default_per: tuple[str, ...] = ()
     """The partitions if none are named."""
     partitions: tuple[Groups, ...] = ()

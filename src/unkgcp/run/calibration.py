@@ -116,7 +116,7 @@ def calibrated(
 ) -> Predictor:
     """`calibrate` after its checks; `kind` is the method's class."""
     facts = facts.over(model.vocabulary)
-    if not issubclass(kind, Partitioned):
+    if not kind.takes_groups:
         options.pop("per", None)  # it can only be `none` here, which every method takes
     if "quantiles" in kind.needs:
         if not quantiles:
@@ -255,11 +255,11 @@ def _seed(seed: int, kind: str) -> int:
 def method_options(method: str, data: str, protocol: str, per: str | None = None) -> dict[str, Any]:
     """The settings of a method: those of the paper's experiments on a data set, and those that were asked for."""
     options: dict[str, Any] = {}
-    if issubclass(predictor_class(method), Partitioned):
-        if per is not None:
-            options["per"] = per
-        if protocol == "paper":
-            options["by_kind"] = False
+    kind = predictor_class(method)
+    if kind.takes_groups and per is not None:
+        options["per"] = per
+    if issubclass(kind, Partitioned) and protocol == "paper":
+        options["by_kind"] = False
     # the paper's numbers on CN15k need the entropy at 0.5 M + 0.5, which its text does not say
     if (method, data, protocol) == ("unkgcp", "cn15k", "paper"):
         options["mapped_entropy"] = True

@@ -138,6 +138,45 @@ def test_every_week_keeps_the_law(world: str) -> None:
     assert min(min(both) for both in found) > FALSE_ALARM, found
 
 
+def arriving_weeks(rng: np.random.Generator, first: int, each: int) -> list[Graph]:
+    """Facts of the demo graph; three of ten entities, with all their facts, come in one of the weeks."""
+    graph = demo()[rng.permutation(len(demo()))]
+    late = np.where(rng.random(graph.n_entities) < 0.3, rng.integers(1, WEEKS + 1, graph.n_entities), 0)
+    week = np.maximum(late[graph.head], late[graph.tail])
+    week = np.where(week, week, rng.integers(0, WEEKS + 1, len(graph)))
+    return [graph[week == 0][:first], *(graph[week == number][:each] for number in range(1, WEEKS + 1))]
+
+
+def kind_p_values() -> list[float]:
+    """P(as few hits or fewer) for queries of each kind, after each of ten weeks that bring new entities."""
+    rng = np.random.default_rng(78)
+    first, *weeks = arriving_weeks(rng, 4000, 600)
+    held = rng.random(len(first)) < RATE
+    evidence = learn(first[~held], rounds=20)
+    run = calibrate(NoModel.of(first[~held]), first[held], "evidence", evidence=evidence, per="none")
+    run = replace(run, provenance={RATE_OF_RUN: RATE})
+    queries, found = first[:0], list[float]()
+    for week in weeks:
+        told = rng.random(len(week)) < 0.5
+        run, queries = updates.update(run, week[told]), concatenate([queries, week[~told]])
+        asked = queries.over(run.model.vocabulary)
+        answers, kinds = run.method.interval(asked, LEVEL), run.method.kinds(asked)
+        covered = (answers.lower <= asked.confidence) & (asked.confidence <= answers.upper)
+        sizes = np.bincount(run.method.kinds(run.method.calibration_facts()), minlength=4)
+        for kind in np.flatnonzero(sizes >= 9).tolist():
+            k = rank(LEVEL, int(sizes[kind]))
+            law = betabinom(int((kinds == kind).sum()), k, int(sizes[kind]) + 1 - k)
+            found.append(float(law.cdf(int(covered[kinds == kind].sum()))))
+    return found
+
+
+@pytest.mark.usefixtures("without_learning")
+def test_each_kind_keeps_its_promise_while_entities_arrive() -> None:
+    kept = kind_p_values()
+    assert len(kept) > 2 * WEEKS
+    assert min(kept) > FALSE_ALARM
+
+
 STREAMS, ALARMS = 12, 0.1
 
 
@@ -147,19 +186,15 @@ def alarms_of_ten_weeks(seed: int, folder: Path) -> tuple[bool, int]:
     Weeks bring entities that were not there before, and every one repeats facts of the first batch with new labels.
     """
     rng = np.random.default_rng([5, seed])
-    graph = demo()[rng.permutation(len(demo()))]
-    late = np.where(rng.random(graph.n_entities) < 0.3, rng.integers(1, WEEKS + 1, graph.n_entities), 0)
-    week = np.maximum(late[graph.head], late[graph.tail])
-    week = np.where(week, week, rng.integers(0, WEEKS + 1, len(graph)))
-    first = graph[week == 0][:400]
+    first, *weeks = arriving_weeks(rng, 400, 60)
     held = rng.random(len(first)) < RATE
     evidence = learn(first[~held], rounds=5)
     run = calibrate(NoModel.of(first[~held]), first[held], "evidence", evidence=evidence)
     run = replace(run, provenance={RATE_OF_RUN: RATE})
-    for number in range(1, WEEKS + 1):
+    for week in weeks:
         renewed = first[rng.permutation(len(first))[:20]]
         renewed = renewed.with_confidence(renewed.confidence[rng.permutation(20)])
-        facts = concatenate([graph[week == number][:60], renewed])
+        facts = concatenate([week, renewed])
         run = updates.update(run, facts, seed=seed)
         settings = {"false_alarm": ALARMS, "by_relation": False, "seed": seed}
         monitor, kept = watch(run, facts, folder / f"{seed}.json", **settings)

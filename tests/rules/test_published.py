@@ -5,7 +5,7 @@ import pytest
 
 from unkgcp.graph import load_dataset
 from unkgcp.graph.facts import contained
-from unkgcp.rules import ground, parse, unseen
+from unkgcp.rules import ground, parse
 
 
 @pytest.mark.parametrize(("name", "relation", "count"), [("nl27k", "272", 29_229), ("ppi5k", "0", 2_370)])
@@ -13,10 +13,13 @@ def test_every_published_bound(published, name, relation, count):
     dataset = load_dataset(name, data_dir=published(name), symmetric="none")
     splits = dataset.splits
     known = [splits.train, splits.calibration, splits.test]
-    stated = unseen(dataset.softlogic, known)
+    new = dataset.softlogic[~np.isin(dataset.softlogic.keys, np.concatenate([part.keys for part in known]))]
+    # of repeated triples the highest bound counts
+    stated = new[np.lexsort((-new.confidence, new.keys))]
+    stated = stated[np.unique(stated.keys, return_index=True)[1]]
     assert len(stated) == count
     rules = parse(f"{relation}(A,B) & {relation}(B,C) -> {relation}(A,C)")
-    bounds = ground(rules, splits.train, exclude=known[1:])
+    bounds = ground(rules, splits.train)
     assert contained(stated.keys, bounds.keys).all()
     ours = bounds.confidence[np.searchsorted(bounds.keys, stated.keys)]
     # the files have three decimals

@@ -43,7 +43,7 @@ from unkgcp.run.chooser import Chooser
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.query_files import parquet_files, query_batches
 from unkgcp.tabular.source import Source, is_parquet
-from unkgcp.tabular.writer import ENDINGS, open_output
+from unkgcp.tabular.writer import ENDINGS, check_output, open_output
 
 if TYPE_CHECKING:
     from unkgcp.conformal.selection import Cuts
@@ -245,15 +245,9 @@ def is_folder(target: str | None) -> bool:
 
 def check_target(target: str | None) -> None:
     """Refuse, before any work is done, an output that could not be written in the end."""
-    if target is None or target == "-":
-        return
     if not is_folder(target):
-        if not target.lower().endswith(ENDINGS):
-            raise InputError(
-                f"{target} does not end in {', '.join(ENDINGS)}; its ending says how to write it, "
-                "and the name of a folder of Parquet files ends in /"
-            )
-    elif Path(target).exists() and not (Path(target).is_dir() and not any(Path(target).iterdir())):
+        check_output(target)
+    elif target and Path(target).exists() and not (Path(target).is_dir() and not any(Path(target).iterdir())):
         raise InputError(f"{target} is there and not empty; give the name of a new folder with -o")
 
 

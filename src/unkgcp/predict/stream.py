@@ -127,7 +127,8 @@ def rounding(answer: Answer) -> Answer:
     def rounded(batch: pa.RecordBatch, /, *, first: int) -> pa.RecordBatch:
         answers = answer(batch, first=first)
         columns = [
-            pc.round(column, DECIMALS) if pa.types.is_float64(column.type) else column
+            # the sum makes 0 of -0, which would be printed so
+            pc.add(pc.round(column, DECIMALS), 0.0) if pa.types.is_float64(column.type) else column
             for column in answers.columns
         ]
         return pa.record_batch(columns, names=answers.schema.names)

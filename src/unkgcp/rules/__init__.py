@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unkgcp.rules.grounding import ground, unseen
+from unkgcp.rules.grounding import ground
 from unkgcp.rules.language import Rule, RuleAtom, parse, read_rules
 
-__all__ = ["Rule", "RuleAtom", "ground", "parse", "read_rules", "unseen"]
+__all__ = ["Rule", "RuleAtom", "ground", "parse", "read_rules"]

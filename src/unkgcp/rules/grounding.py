@@ -8,9 +8,8 @@ that.
 - Facts of symmetric relations fill atoms in both directions.
 - A triple stated several times counts once, with the mean of its confidences: the value that training on the
   repeated facts aims at.
-- The bounds follow from the training graph alone. Facts in `exclude` are dropped from the result; nothing else
-  depends on them. If intervals are to hold for new queries, calibration facts do not belong there: conclusions about
-  new queries stay in the result, and training must treat both alike.
+- The bounds follow from the training graph alone. Conclusions about calibration facts stay among them, as those about
+  new queries do: training must treat both alike if intervals are to hold.
 - Rules and facts that contradict each other are not weighed: a stated fact keeps its confidence, whatever bound the
   rules give it.
 
@@ -51,7 +50,6 @@ def ground(
     rules: Sequence[Rule],
     facts: Graph,
     *,
-    exclude: Iterable[Graph] = (),
     minimum: float = MINIMUM,
     rounds: int | None = 1,
     names: Mapping[str, str] | None = None,
@@ -61,16 +59,14 @@ def ground(
     """Unseen facts with their lower bound as confidence, in order of their triples.
 
     Bounds below `minimum` are left out, and bounds of 0 always. With `rounds` above 1 the bounds found so far
-    take part in the bodies of the next round; `None` goes on until no bound rises. Triples of the graphs in
-    `exclude`, which share the vocabulary of `facts`, do not come out. `names` are the names behind relation
-    labels that are mere ids; rules may use either.
+    take part in the bodies of the next round; `None` goes on until no bound rises. `names` are the names behind
+    relation labels that are mere ids; rules may use either.
     """
     if not 0.0 <= minimum <= 1.0:
         raise InputError(f"the minimum bound {minimum} is no degree of truth; choose it between 0 and 1")
     if rounds is not None and rounds < 1:
         raise InputError(f"{rounds} rounds derive nothing; choose 1 or more")
     progress = progress or Silent()
-    exclude = list(exclude)
     named = relation_ids(rules, facts, names)
     stated = merge_repeats(facts)
     derived = facts[:0]
@@ -82,19 +78,12 @@ def ground(
             found.append(_heads(rule, named, known, minimum, limit))
             progress.update(done * len(rules) + number, f"{len(found[-1]):,} bounds from {rule.place}")
         before = derived
-        derived = _unstated(_highest(concatenate(found)), [stated])
+        derived = _highest(concatenate(found))
+        derived = derived[~contained(derived.keys, stated.keys)]
         done += 1
         if len(derived) == len(before) and np.allclose(derived.confidence, before.confidence, 0, ROUNDING):
             break
-    return _unstated(derived, exclude)
-
-
-def unseen(softlogic: Graph, known: Iterable[Graph]) -> Graph:
-    """The facts of `softlogic` that no graph in `known` states, each triple once with its highest bound.
-
-    For soft-logic files from elsewhere: the published ones repeat triples and hold facts of every split.
-    """
-    return _unstated(_highest(softlogic), list(known))
+    return derived
 
 
 def relation_ids(
@@ -177,11 +166,6 @@ def _highest(facts: Graph) -> Graph:
     """Every triple once, with its highest confidence, in order of the triples."""
     order = np.lexsort((-facts.confidence, facts.keys))
     return facts[order[np.unique(facts.keys[order], return_index=True)[1]]]
-
-
-def _unstated(facts: Graph, stated: Sequence[Graph]) -> Graph:
-    keys = concatenate([facts[:0], *stated]).keys
-    return facts[~contained(facts.keys, np.sort(keys))]
 
 
 # Joins: of all the ways to fill in the variables that are still needed, only the best truth value is kept.

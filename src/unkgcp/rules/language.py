@@ -37,7 +37,6 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-_PLAIN = re.compile(r"(?!#|->)[^\s()&,!'\"]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,6 @@ class RuleAtom:
     relation: str
     first: str
     second: str
-
-    def __str__(self) -> str:
-        return f"{_quoted(self.relation)}({self.first}, {self.second})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +95,6 @@ class Rule:
             waiting.remove(chosen)
             bound |= {chosen.first, chosen.second}
             yield chosen
-
-    def __str__(self) -> str:
-        terms = [*map(str, self.body), *(f"{a} != {b}" for a, b in self.distinct)]
-        return f"{self.weight:g}: {' & '.join(terms)} -> {self.head}"
 
 
 def read_rules(path: str | PathLike[str]) -> list[Rule]:
@@ -195,10 +187,3 @@ class _Tokens:
         second = self.take("word")
         self.take(")")
         return RuleAtom(re.sub(r"\\(.)", r"\1", label[1:-1]) if kind == "quoted" else label, first, second)
-
-
-def _quoted(label: str) -> str:
-    if _PLAIN.fullmatch(label) and not _WEIGHT.match(label):
-        return label
-    escaped = label.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

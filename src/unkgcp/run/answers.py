@@ -26,7 +26,7 @@ import pyarrow as pa
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Triples
 from unkgcp.graph.objects import Queries, to_triples
-from unkgcp.methods.intervals import BY_LEVEL, Floats, Intervals, Levels, as_batch, columns
+from unkgcp.methods.intervals import Floats, Intervals, Levels, as_batch, columns
 from unkgcp.tabular.arrow_arrays import Coded
 
 if TYPE_CHECKING:
@@ -73,22 +73,15 @@ def answer_batch(
     return as_batch(predictor.method.interval(triples, confidence), labels)
 
 
-def as_lists(
-    answers: Intervals, rows: slice = slice(None), only_first_level: bool = False
-) -> dict[str, list[Any]]:
-    """The same columns, of some rows, as lists; what is null in Arrow is NaN here, which JSON writes as null.
+def as_lists(answers: Intervals) -> dict[str, list[Any]]:
+    """The same columns as lists; what is null in Arrow is NaN here, which JSON writes as null.
 
-    At several levels lower, upper and their like have a list for each row, or with `only_first_level` one number.
+    At several levels lower, upper and their like have a list for each row.
     """
-    told: dict[str, list[Any]] = {}
-    for name, column in columns(answers).items():
-        if isinstance(column, Coded):
-            told[name] = Coded(column.code[rows], column.names).spelt()
-        elif only_first_level and name in BY_LEVEL:
-            told[name] = column[rows, 0].tolist()
-        else:
-            told[name] = column[rows].tolist()
-    return told
+    by_name = columns(answers).items()
+    return {
+        name: column.spelt() if isinstance(column, Coded) else column.tolist() for name, column in by_name
+    }
 
 
 # Why an evidence run answers as it does: the distribution behind an answer, and what single facts did to it.

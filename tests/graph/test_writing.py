@@ -108,3 +108,11 @@ def test_labels_no_reader_accepts_are_not_written(label, ending, tmp_path):
 def test_an_empty_graph_is_a_header(tmp_path):
     write(graph_of([("a", "r", "b", 0.5)])[:0], tmp_path / "facts.tsv")
     assert (tmp_path / "facts.tsv").read_text() == "head\trelation\ttail\tconfidence\n"
+
+
+def test_what_is_written_has_no_noise(tmp_path):
+    graph = replace(graph_of([("a", "r", "b", 0.5)]), confidence=np.array([0.8334999999999999]))
+    write(graph, tmp_path / "facts.tsv")
+    assert (tmp_path / "facts.tsv").read_text().endswith("\t0.8335\n")
+    write(graph.with_ends(np.array([[0.1 + 0.2, 0.8334999999999999]])), tmp_path / "facts.tsv")
+    assert (tmp_path / "facts.tsv").read_text().endswith("\t0.3\t0.8335\n")

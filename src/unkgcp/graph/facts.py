@@ -196,7 +196,10 @@ class Graph:
         return replace(self, confidence=rounded(ends.mean(axis=1)), ends=ends, splits=None)
 
     def table(self) -> pa.Table:
-        """Columns head, relation, tail (strings) and confidence, or lower and upper where it is an interval."""
+        """Columns head, relation, tail (strings) and confidence, or lower and upper where it is an interval.
+
+        As in every graph that was read, confidences have nine decimals.
+        """
         entities, relations = self.vocabulary.entities, self.vocabulary.relations
         columns = {
             "head": entities.take(pa.array(self.head)),
@@ -204,8 +207,8 @@ class Graph:
             "tail": entities.take(pa.array(self.tail)),
         }
         if self.ends is None:
-            return pa.table({**columns, "confidence": pa.array(self.confidence)})
-        lower, upper = (pa.array(np.ascontiguousarray(self.ends[:, end])) for end in (0, 1))
+            return pa.table({**columns, "confidence": pa.array(rounded(self.confidence))})
+        lower, upper = (pa.array(rounded(np.ascontiguousarray(self.ends[:, end]))) for end in (0, 1))
         return pa.table({**columns, "lower": lower, "upper": upper})
 
     def to_pandas(self) -> Any:

@@ -28,6 +28,7 @@ import pyarrow.csv as csv
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError, public
+from unkgcp.files import digest
 from unkgcp.graph.fact_files import read_parts
 from unkgcp.graph.facts import CALIBRATION, TEST, Graph, Splits, Vocabulary, concatenate, contained, split
 from unkgcp.graph.facts import hold_out as hold_out_share
@@ -220,10 +221,10 @@ def load_dataset(
     elif names_one_file(data):
         graph = read(data, symmetric="none", **reading)
         # what is elsewhere is not fetched a second time to hash its bytes
-        digest = _sha256(Path(data)) if Path(data).is_file() else _content(graph)
+        content = digest(data) if Path(data).is_file() else _content(graph)
         with _naming(data):
             name = public(data)
-            dataset = _whole(name, graph, symmetric or "auto", cut, {Path(name).name: digest})
+            dataset = _whole(name, graph, symmetric or "auto", cut, {Path(name).name: content})
     else:
         folder, remedy = _locate(data, data_dir)
         for name, chosen in (("split", calibration or test), ("hold-out", hold_out)):
@@ -299,7 +300,7 @@ def _folder(name: str, folder: Path, remedy: str, symmetric: Choice, reading: Ma
     graphs = {part: with_symmetric(graph, chosen) for part, graph in graphs.items()}
     splits = Splits(graphs["train"], graphs["calibration"], graphs["test"], graphs["train"][:0])
     files = [*paths.values(), *(folder / table for table in TABLES if names is not None)]
-    hashes = {path.name: _sha256(path) for path in files}
+    hashes = {path.name: digest(path) for path in files}
     return Dataset(name, splits, graphs.get("negatives"), graphs.get("softlogic"), hashes, names)
 
 
@@ -348,11 +349,6 @@ def _content(graph: Graph) -> str:
     for label in (*graph.vocabulary.entities.to_pylist(), *graph.vocabulary.relations.to_pylist()):
         digest.update(label.encode() + b"\0")
     return digest.hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_names(folder: Path) -> Names | None:

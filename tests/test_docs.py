@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_public_names import resolve
+from unkgcp.methods.intervals import Intervals
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -80,6 +81,14 @@ def test_the_doors_in_the_map_of_the_rooms_open() -> None:
             resolve(f"{door}.{name}")
     for room, file, name in re.findall(r"`(\w+)/(\w+)\.py` \(`([\w.]+)`", prose(MAP)):
         resolve(f"unkgcp.{room}.{file}.{name}")
+
+
+def test_documented_columns_of_answers_are_written() -> None:
+    table = (
+        (DOCS / "predicting.md").read_text(encoding="utf-8").partition("| column |")[2].partition("\n\n")[0]
+    )
+    named = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", row.partition(" | ")[0])}
+    assert {"score", "value", "selected"} <= named <= {*Intervals.__dataclass_fields__, "status", "promise"}
 
 
 def test_the_example_of_a_model_of_your_own_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 
 from unkgcp._version import __version__
 from unkgcp.errors import EXTRAS
@@ -73,12 +72,6 @@ def test_the_changelog_begins_with_this_version() -> None:
     (version, day), *older = re.findall(r"^## (\S+)(?: \((.+)\))?$", text, re.M)
     assert __version__ == (f"{version}.dev0" if day == "unreleased" else version)
     assert "unreleased" not in [day for _, day in older]
-
-
-def test_the_citation_has_the_keys_that_its_format_requires() -> None:
-    found = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert {"cff-version", "message", "title", "authors"} <= found.keys()
-    assert {"type", "title", "authors"} <= found["preferred-citation"].keys()
 
 
 def install(folder: Path, libraries: str | Path) -> Path:

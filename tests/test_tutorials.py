@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.worlds import written
+
 DOCS = Path(__file__).parents[1] / "docs"
 TUTORIALS = sorted((DOCS / "tutorials").glob("*.py"))
 sys.path.append(str(DOCS / "tools"))  # of the site, outside of the package
@@ -26,11 +28,6 @@ def test_a_tutorial_runs(path: Path, tmp_path: Path) -> None:
     written = json.loads(notebooks.notebook(found))
     assert len(written["cells"]) == len(found)
     assert {output["output_type"] for cell in written["cells"] for output in cell.get("outputs", ())}
-
-
-def written(path: Path, source: str) -> Path:
-    path.write_text(source, encoding="utf-8")
-    return path
 
 
 def test_cells_show_what_they_print_and_end_with(tmp_path: Path) -> None:

@@ -102,9 +102,8 @@ class Surroundings:
         return rows[np.lexsort((-self.facts.confidence[rows], ~same[rows], ~between[rows]))]
 
     def _ids(self, head: str, relation: str, tail: str) -> tuple[int, int, int]:
-        vocabulary = self.facts.vocabulary
-        h, t = vocabulary.entity_ids([head, tail]).tolist()
-        return h, int(vocabulary.relation_ids([relation])[0]), t
+        h, t = self.facts.vocabulary.entity_ids([head, tail]).tolist()
+        return h, int(self.facts.vocabulary.relation_ids([relation])[0]), t
 
     def _touching(self, head: int, tail: int) -> list[NDArray[np.bool_]]:
         """Whether each fact is from the head, to the head, from the tail, to the tail."""

@@ -41,6 +41,7 @@ CALL = 256  # triples of one call of the model
 # Training facts that one request for `effects` goes through. For each fact that is left out these are all of them.
 LEFT_OUT_WORK = 2_000_000
 MAX_LEFT_OUT = 12
+SET_FIGURES = ("confidence", "size", "candidates", "known", "status", "calibration", "promise", "notes")
 KIND_FIGURES = ("n", "coverage", "sharpness", "interval_score")
 
 
@@ -188,8 +189,7 @@ class ServedRun:
         answer_set = self.predictor.answers(request.head, request.relation, request.tail, **options)
         members = zip(answer_set.entities.to_pylist(), answer_set.share.tolist(), strict=True)
         listed = [{"entity": entity, "share": share} for entity, share in members]
-        names = ("confidence", "size", "candidates", "known", "status", "calibration", "promise", "notes")
-        return {"answers": listed, **{name: getattr(answer_set, name) for name in names}}
+        return {"answers": listed, **{name: getattr(answer_set, name) for name in SET_FIGURES}}
 
     def select(self, request: SelectRequest) -> dict[str, Any]:
         """The columns of `interval`, with a p-value for each candidate and whether it is selected."""
@@ -225,14 +225,13 @@ class ServedRun:
         now = self._answer(query, level)
         train, vocabulary = evidence_of(self.predictor).evidence.train, self.predictor.model.vocabulary
         surroundings = Surroundings(train, vocabulary)
-        total = len(surroundings.facts)
-        if total > LEFT_OUT_WORK:
+        if len(train) > LEFT_OUT_WORK:
             raise HTTPException(
                 422,
-                f"the run has {total:,} training facts; leaving one out is offered up to {LEFT_OUT_WORK:,}",
+                f"the run has {len(train):,} training facts; leaving one out is offered up to {LEFT_OUT_WORK:,}",
             )
         close = surroundings.closest(*query)
-        tried = close[: min(MAX_LEFT_OUT, LEFT_OUT_WORK // total)]
+        tried = close[: min(MAX_LEFT_OUT, LEFT_OUT_WORK // len(train))]
         others = without(self.predictor, query, tried.tolist(), level)
         effects = [
             {**fact, **_ends(other), "change": float(now.score[0]) - float(other.score[0])}

@@ -33,7 +33,7 @@ from unkgcp.service.settings import Settings
 TOKEN_VARIABLE = "UNKGCP_TOKEN"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 BACKLOG = 2048
-LAST_SECONDS = 2.0  # for threads to end after the last answer
+LAST_SECONDS = 2  # of the grace, for the end after the last answer
 
 
 def serve(
@@ -47,11 +47,13 @@ def serve(
     if len(folders) < len(runs):
         raise InputError(f"of {', '.join(runs)} two have the same name; rename one of the folders")
     app = create_app({name: Predictor.load(folder) for name, folder in folders.items()}, settings)
-    answer_requests(app, listener, settings, announce)
-    # a thread cannot be stopped: what still computes for nobody must not hold the process
-    last = Timer(LAST_SECONDS, os._exit, [0])
-    last.daemon = True
-    last.start()
+    try:
+        answer_requests(app, listener, settings, announce)
+    finally:
+        # a thread cannot be stopped: what still computes for nobody must not hold the process
+        last = Timer(LAST_SECONDS, os._exit, [0])
+        last.daemon = True
+        last.start()
 
 
 def answer_requests(
@@ -68,7 +70,7 @@ def answer_requests(
         access_log=False,
         server_header=False,
         limit_concurrency=settings.max_connections,
-        timeout_graceful_shutdown=settings.grace,
+        timeout_graceful_shutdown=max(settings.grace - LAST_SECONDS, 1),
     )
     host, port = listener.getsockname()[:2]
     announce(f"http://{f'[{host}]' if ':' in host else host}:{port}/")

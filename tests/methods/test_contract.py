@@ -23,7 +23,7 @@ from unkgcp.conformal.ranks import rank
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
-from unkgcp.methods import PREDICTORS, IntervalPredictor, create, register
+from unkgcp.methods import MODULES, IntervalPredictor, create, predictor_class, register
 from unkgcp.methods.intervals import MODES
 from unkgcp.methods.partitions import Partitioned
 
@@ -77,16 +77,18 @@ class Member(Stub):
 def build(name: str, size: int = 400) -> IntervalPredictor:
     """An uncalibrated method for `size` facts, which only those that train on them need to know."""
     options = (
-        {"quantiles": {tau: Stub(3 * tau) for tau in TAUS}} if "quantiles" in PREDICTORS[name].needs else {}
+        {"quantiles": {tau: Stub(3 * tau) for tau in TAUS}}
+        if "quantiles" in predictor_class(name).needs
+        else {}
     )
     if name == "shortest":
         options = {"smallest": 100}
-    if "length" in PREDICTORS[name].needs:
+    if "length" in predictor_class(name).needs:
         options = {"length": Stub(5.0)}  # type: ignore[dict-item]
-    if "evidence" in PREDICTORS[name].needs:
+    if "evidence" in predictor_class(name).needs:
         pytest.importorskip("lightgbm", reason="lightgbm is not installed: pip install 'unkgcp[evidence]'")
         options = {"evidence": evidence_model()}
-    if "members" in PREDICTORS[name].needs:
+    if "members" in predictor_class(name).needs:
         options = {"members": [Member(0.02 * k) for k in range(5)], "fold": draw_folds(size, 5, 0)}  # type: ignore[dict-item]
     return create(name, **options)
 
@@ -101,7 +103,7 @@ def ranked_rows(predictor: IntervalPredictor, n: int) -> NDArray[np.bool_]:
     return ~learning
 
 
-@pytest.fixture(params=list(PREDICTORS))
+@pytest.fixture(params=list(MODULES))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -113,10 +115,10 @@ def predictor(name: str) -> IntervalPredictor:
 
 class TestContract:
     def test_says_what_it_guarantees(self, name: str) -> None:
-        text = PREDICTORS[name].__doc__ or ""
+        text = predictor_class(name).__doc__ or ""
         assert "Guarantee:" in text
         assert "Assumption:" in text
-        assert PREDICTORS[name].guarantee
+        assert predictor_class(name).guarantee
 
     def test_inside_the_range_and_nested(self, predictor: IntervalPredictor) -> None:
         result = predictor.interval(facts(300, seed=1), LEVELS)
@@ -150,7 +152,7 @@ class TestContract:
             np.testing.assert_array_equal(alone.score[0], together.score[row])
 
     def test_deterministic_whatever_the_order_of_calibration(self, name: str) -> None:
-        if not PREDICTORS[name].order_free:
+        if not predictor_class(name).order_free:
             pytest.skip("a part of the facts, chosen by position, teaches this method")
         calibration, queries = facts(300, seed=4), facts(100, seed=5)
         shuffled = calibration[np.random.default_rng(0).permutation(300)]
@@ -232,7 +234,7 @@ class TestContract:
         assert result.upper[1:].tolist() == [1.0] * 6
 
     def test_unknown_facts_do_not_calibrate(self, name: str) -> None:
-        if "members" in PREDICTORS[name].needs:
+        if "members" in predictor_class(name).needs:
             pytest.skip("it calibrates on the facts that it was trained on, and ranks them all")
         calibration, queries = facts(500, seed=7), known_facts(50)
         known = (calibration.head < 45) & (calibration.tail < 45) & (calibration.relation < 4)
@@ -246,7 +248,7 @@ class TestContract:
         )
 
     def test_nothing_known_to_calibrate_on(self, name: str) -> None:
-        if "members" in PREDICTORS[name].needs:
+        if "members" in predictor_class(name).needs:
             pytest.skip("it calibrates on the facts that it was trained on")
         calibration = facts(20)
         with pytest.raises(InputError, match="no calibration fact has its entities"):
@@ -356,19 +358,6 @@ def test_quantiles_come_in_pairs() -> None:
     assert list(create("qr", quantiles={tau: Stub() for tau in taus}).pairs) == [Fraction(9, 10)]  # type: ignore[attr-defined]
 
 
-def test_conformal_by_hand() -> None:
-    calibration = known_facts(9)
-    score = Stub().score(calibration.head, calibration.relation, calibration.tail).astype(np.float64)
-    residual = np.sort(np.abs(score - calibration.confidence))
-    queries = known_facts(20, seed=1)
-    result = create("cp").calibrate(Stub(), calibration).interval(queries, 0.7)
-    centre = Stub().score(queries.head, queries.relation, queries.tail).astype(np.float64)
-    # two roundings of numbers up to 1, and an end that is moved to the last number inside
-    bound = apart(4, 1.0, np.float64)
-    assert_within(result.lower, np.maximum(0, centre - residual[6]), bound)
-    assert_within(result.upper, np.minimum(1, centre + residual[6]), bound)
-
-
 @pytest.mark.parametrize("mapped", [False, True])
 def test_entropy_scaling_by_hand(mapped: bool) -> None:
     def entropy(m: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -423,7 +412,7 @@ def test_unknown_method_and_option() -> None:
 
 def test_a_name_is_registered_once() -> None:
     with pytest.raises(ValueError, match="named 'cp' is registered already"):
-        register(PREDICTORS["cp"])
+        register(predictor_class("cp"))
 
 
 def test_no_torch() -> None:

@@ -112,14 +112,6 @@ def test_a_label_is_inside_exactly_when_its_p_value_exceeds() -> None:
         )
 
 
-def test_answers_say_whose_promise_it_is() -> None:
-    per = calibrated(per="relation")
-    result = per.interval(draw(2000, 4), 0.9)
-    assert result.promise is not None
-    assert {"relation", "similar relations"} <= set(result.promise)
-    assert calibrated(per="none").interval(draw(10, 4), 0.9).promise is None
-
-
 def test_a_run(tmp_path: Path) -> None:
     train, calibration, test = draw(1500, 6), draw(800, 7), draw(800, 8)
     data = Dataset("made", Splits(train, calibration, test, train[:0]))

@@ -155,7 +155,3 @@ def test_what_cannot_be_is_said():
     with pytest.raises(InputError, match="none of the uniform"):
         open_world(world.base, {"uniform": triples([0])})
     assert "too few" in open_world(world.base, {"uniform": triples([5])}).caution(0.9)
-
-
-def test_the_promise_is_said_as_it_is():
-    assert "facts (uniform), without knowing which" in drawn(1)[0].guarantee

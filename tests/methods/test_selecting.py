@@ -14,7 +14,7 @@ from tests.methods.test_contract import facts as random_facts
 from unkgcp.conformal.selection import Range
 from unkgcp.errors import InputError
 from unkgcp.graph.negatives import corrupt
-from unkgcp.methods import PREDICTORS, create
+from unkgcp.methods import MODULES, create
 from unkgcp.methods.method import status_codes
 from unkgcp.methods.open_world import open_world
 from unkgcp.run.chooser import Selector
@@ -73,7 +73,7 @@ class TestRange:
 
 
 class TestEveryMethod:
-    @pytest.mark.parametrize("name", sorted(set(PREDICTORS) - {"cv+"}))
+    @pytest.mark.parametrize("name", sorted(set(MODULES) - {"cv+"}))
     def test_chooses(self, name: str) -> None:
         method = build(name).calibrate(Stub(), known_facts(400))
         selector = Selector(method, HIGH)

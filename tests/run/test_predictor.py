@@ -19,7 +19,7 @@ from unkgcp.errors import InputError
 from unkgcp.graph import Graph, Splits, Vocabulary
 from unkgcp.graph.datasets import Dataset
 from unkgcp.graph.facts import Triples
-from unkgcp.methods import PREDICTORS
+from unkgcp.methods import MODULES, predictor_class
 from unkgcp.run import Predictor, answer_batch, calibrate, fit, recalibrate
 from unkgcp.training import Model, TrainConfig
 
@@ -34,14 +34,14 @@ def evidence(make_facts: Callable[..., Graph]) -> Any:
     return learn(make_facts(600, seed=9), rounds=20)
 
 
-@pytest.fixture(params=list(PREDICTORS))
+@pytest.fixture(params=list(MODULES))
 def predictor(
     request: pytest.FixtureRequest,
     make_model: Callable[..., Model],
     make_facts: Callable[..., Graph],
     quantiles: dict[float, Model],
 ) -> Predictor:
-    method = PREDICTORS[request.param]
+    method = predictor_class(request.param)
     options: dict[str, Any] = {"quantiles": quantiles} if "quantiles" in method.needs else {}
     if "length" in method.needs:
         options = {"length": make_model(3)}

@@ -22,7 +22,7 @@ from unkgcp.evaluation.tables import FigureTable, draw_interval, number
 from unkgcp.graph.datasets import Dataset, load_dataset
 from unkgcp.graph.demo_graph import Oracle, generate
 from unkgcp.graph.facts import Graph
-from unkgcp.methods import PREDICTORS
+from unkgcp.methods import predictor_class
 from unkgcp.run import provenance
 from unkgcp.run.calibration import Report, silent
 from unkgcp.run.fitting import fit, recalibrate
@@ -81,7 +81,7 @@ def comparison(predictors: dict[str, Predictor], test: Graph, oracle: Oracle) ->
         figures = [
             JudgedRows.of(answers, test.truth, place).figures(level) for place, level in enumerate(LEVELS)
         ]
-        methods[name] = {"guarantee": PREDICTORS[name].guarantee, **_columns(figures)}
+        methods[name] = {"guarantee": predictor_class(name).guarantee, **_columns(figures)}
     central = [oracle.central(test, level) for level in LEVELS]
     unknown = np.full(len(test), np.nan)
     best = [

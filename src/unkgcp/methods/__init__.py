@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ from unkgcp.methods.intervals import STATUSES, Intervals, Levels
 from unkgcp.methods.method import IntervalPredictor, Scorer
 
 __all__ = [
-    "PREDICTORS",
+    "MODULES",
     "STATUSES",
     "IntervalPredictor",
     "Intervals",
@@ -54,44 +54,25 @@ POPULATIONS = ("asserted", "open")
 Method = TypeVar("Method", bound=type[IntervalPredictor])
 
 
-class Methods(Mapping[str, type[IntervalPredictor]]):
-    """Classes of interval methods by name."""
-
-    def __init__(self) -> None:
-        self._registered: dict[str, type[IntervalPredictor]] = {}
-
-    def add(self, method: type[IntervalPredictor]) -> None:
-        """Make a method known under its name, which must be new."""
-        if method.name in self._registered:
-            raise ValueError(f"an interval method named {method.name!r} is registered already")
-        self._registered[method.name] = method
-
-    def __getitem__(self, name: str) -> type[IntervalPredictor]:
-        if name not in self._registered and name in MODULES:
-            import_module(f"unkgcp.methods.{MODULES[name]}")
-        return self._registered[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(MODULES | self._registered)
-
-    def __len__(self) -> int:
-        return len(MODULES | self._registered)
-
-
-PREDICTORS = Methods()
+_CLASSES: dict[str, type[IntervalPredictor]] = {}
 
 
 def register(method: Method) -> Method:
-    """Class decorator: make the method known under its `name`."""
-    PREDICTORS.add(method)
+    """Class decorator: make the method known under its `name`, which must be new."""
+    if method.name in _CLASSES:
+        raise ValueError(f"an interval method named {method.name!r} is registered already")
+    _CLASSES[method.name] = method
     return method
 
 
 def predictor_class(name: str) -> type[IntervalPredictor]:
     """The class registered under this name."""
-    if name not in PREDICTORS:
-        raise InputError(f"there is no interval method {name!r}; choose one of {', '.join(PREDICTORS)}")
-    return PREDICTORS[name]
+    if name not in _CLASSES and name in MODULES:
+        import_module(f"unkgcp.methods.{MODULES[name]}")
+    if name not in _CLASSES:
+        known = ", ".join(MODULES | _CLASSES)
+        raise InputError(f"there is no interval method {name!r}; choose one of {known}")
+    return _CLASSES[name]
 
 
 def check_promise(

@@ -166,7 +166,7 @@ class IntervalPredictor(ABC):
     """Number of calibration facts used."""
     kind_counts: NDArray[np.int64]
     """(kinds,) how many of them are of each kind."""
-    _kinds: tuple[Scorer, Kinds] | None = None
+    _trained: tuple[Scorer, Kinds, Floats] | None = None
     partitions: tuple[Any, ...] = ()
     """The ways to put triples into groups (`unkgcp.methods.partitions`) with a threshold each; none if there is one."""
     evidence: EvidenceModel | None = None
@@ -220,11 +220,20 @@ class IntervalPredictor(ABC):
         return self._known_kinds().codes(triples)
 
     def _known_kinds(self) -> Kinds:
-        if self._kinds is None or self._kinds[0] is not self.model:
-            train = training_facts(self.model)  # takes as long as there are facts
+        return self._of_training()[0]
+
+    def _of_training(self) -> tuple[Kinds, Floats]:
+        """What tells the kinds of queries, and the mean confidence of the training facts of each relation, last that of
+        all, (relations + 1,): worked out once, since it takes as long as there are facts."""
+        if self._trained is None or self._trained[0] is not self.model:
+            train = training_facts(self.model)
             assert train is not None
-            self._kinds = self.model, Kinds.of(train, train.n_entities, train.n_relations)
-        return self._kinds[1]
+            count = np.bincount(train.relation, minlength=train.n_relations)
+            total = np.bincount(train.relation, train.confidence, train.n_relations)
+            mean = np.append(np.where(count > 0, total / np.maximum(count, 1), np.nan), np.nan)
+            typical = np.where(np.isnan(mean), train.confidence.mean(), mean)
+            self._trained = self.model, Kinds.of(train, train.n_entities, train.n_relations), typical
+        return self._trained[1:]
 
     def units(self, facts: Graph) -> NDArray[np.int64]:
         """Which facts came together, as equal numbers: (n,).
@@ -326,17 +335,9 @@ class IntervalPredictor(ABC):
         score = np.empty(len(known))
         rows = np.flatnonzero(known)
         score[rows] = self.model.score(*some_rows(triples, rows))
-        score[~known] = self._typical()[np.where(triples.relation < 0, -1, triples.relation)[~known]]
+        typical, relation = self._of_training()[1], triples.relation[~known]
+        score[~known] = typical[np.where((relation < 0) | (relation >= len(typical)), -1, relation)]
         return score
-
-    def _typical(self) -> Floats:
-        """The mean confidence of the training facts of each relation, last that of all: (relations + 1,)."""
-        train = training_facts(self.model)
-        assert train is not None
-        mean = float(train.confidence.mean())
-        total = np.bincount(train.relation, train.confidence, train.n_relations)
-        count = np.bincount(train.relation, minlength=train.n_relations)
-        return np.append(np.where(count > 0, total / np.maximum(count, 1), mean), mean)
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
         """How strange each label is beside what this method predicts for a known triple: (n,).

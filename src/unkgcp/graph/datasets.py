@@ -176,12 +176,6 @@ def read(
     return replace(dataset.graph, splits=None if dataset.split_here else dataset.splits)
 
 
-def _sizes(dataset: Dataset) -> str:
-    parts = ", ".join(f"{name} {size:,}" for name, size in dataset.splits.sizes().items() if size)
-    train = dataset.splits.train
-    return f"{dataset.name}: {parts} facts, {train.n_entities:,} entities, {train.n_relations:,} relations"
-
-
 def load_dataset(
     data: Any,
     *,
@@ -238,8 +232,10 @@ def load_dataset(
             with _naming(folder):
                 train, held = hold_out_share(dataset.splits.train, validation, seed)
             dataset = replace(dataset, splits=replace(dataset.splits, train=train, validation=held))
-    if LOG.isEnabledFor(logging.INFO):
-        LOG.info("%s: took %.2f s", _sizes(dataset), time.monotonic() - start)
+    sizes = ", ".join(f"{part} {size:,}" for part, size in dataset.splits.sizes().items() if size)
+    LOG.info(
+        "%s: %s facts, %s: took %.2f s", dataset.name, sizes, dataset.splits.train, time.monotonic() - start
+    )
     return dataset
 
 

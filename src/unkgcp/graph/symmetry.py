@@ -85,9 +85,10 @@ class Mirrors:
         facts, mirrored, equal = (int(count[told].sum()) for count in (self.facts, self.mirrored, self.equal))
         labels = self.vocabulary.relations.filter(told).to_pylist()
         more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
+        alike = f", {equal / mirrored:.1%} of these with the same confidence" if mirrored else ""
         return (
             f"of {', '.join(labels[:SHOWN])}{more} {mirrored / max(facts, 1):.1%} of the facts are listed in both "
-            f"directions, {equal / max(mirrored, 1):.1%} of these with the same confidence: "
+            f"directions{alike}: "
             + (
                 "both are one fact"
                 if chosen.any()

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.tabular.columns import Options, Request
+from unkgcp.tabular.columns import Options, Request, is_number
 from unkgcp.tabular.delimited import Layout, place_of_row, text_batches
 from unkgcp.tabular.fact_batches import batch_of
 from unkgcp.tabular.formats import PACKED, PARQUET, FactLayout, first_line, layout_of
@@ -176,7 +176,8 @@ class Table(Source):
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             found = None
         if found is None or found.null_count:
-            row, value = _first_bad(column)
+            rows = enumerate(column.to_pylist())
+            row, value = next(((row, value) for row, value in rows if not is_number(str(value))), (0, None))
             shown = "empty" if value in (None, "") else f"{value!r}, which is not a number"
             raise InputError(f"{self.place(first + row)}: {name} is {shown}; correct or remove it")
         return np.asarray(found, dtype=np.float64)
@@ -201,13 +202,3 @@ class Table(Source):
         with Source(self._file) as source:
             for table in text_batches(source, self._layout, lambda table: table):
                 yield from table.combine_chunks().to_batches()
-
-
-def _first_bad(column: pa.Array) -> tuple[int, Any]:
-    """The row and the first value that is no number."""
-    for row, value in enumerate(column.to_pylist()):
-        try:
-            float(value)
-        except (TypeError, ValueError):
-            return row, value
-    return 0, column[0].as_py()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,65 +20,31 @@ from tests.cli.conftest import Outcome
 GOOD = "".join(f"a{i}\tlikes\tb{i}\t0.5\n" for i in range(100))
 
 
-def with_line(number: int, line: bytes) -> Callable[[Path], Path]:
-    """A file whose `number`-th line is replaced."""
-
-    def make(folder: Path) -> Path:
-        lines = GOOD.encode().splitlines(keepends=True)
-        lines[number - 1] = line
-        return written(folder / "facts.tsv", b"".join(lines))
-
-    return make
+def with_line(number: int, line: bytes) -> bytes:
+    """The good file with its `number`-th line replaced."""
+    lines = GOOD.encode().splitlines(keepends=True)
+    lines[number - 1] = line
+    return b"".join(lines)
 
 
-def written(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    return path
+def parquet_without_columns() -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"head": ["a"], "tail": ["b"], "confidence": [0.5]}), sink)
+    return sink.getvalue().to_pybytes()
 
 
-def missing(folder: Path) -> Path:
-    return folder / "nowhere.tsv"
-
-
-def folder_without_train(folder: Path) -> Path:
-    for part in ("val", "test"):
-        written(folder / f"{part}.tsv", GOOD.encode())
-    return folder
-
-
-def empty(folder: Path) -> Path:
-    return written(folder / "facts.tsv", b"")
-
-
-def binary(folder: Path) -> Path:
-    noise = np.random.default_rng(0).integers(256, size=5000, dtype=np.uint8)
-    return written(folder / "facts.tsv", b"\x7fELF\x00\x00" + noise.tobytes())
-
-
-def truncated_gzip(folder: Path) -> Path:
-    content = "".join(f"a{i}\tlikes\tb{i * 7919 % 10007}\t0.{i}\n" for i in range(20_000))
-    whole = gzip.compress(content.encode())
-    return written(folder / "facts.tsv.gz", whole[: len(whole) // 2])
-
-
-def parquet_without_columns(folder: Path) -> Path:
-    path = folder / "facts.parquet"
-    pq.write_table(pa.table({"head": ["a"], "tail": ["b"], "confidence": [0.5]}), path)
-    return path
-
-
-def one_fact(folder: Path) -> Path:
-    return written(folder / "facts.tsv", b"a\tlikes\tb\t0.5\n")
-
-
-def good(folder: Path) -> Path:
-    return written(folder / "facts.tsv", GOOD.encode())
-
-
+MANY = "".join(f"a{i}\tlikes\tb{i * 7919 % 10007}\t0.{i}\n" for i in range(20_000))
+GZIP = gzip.compress(MANY.encode())
+NOISE = np.random.default_rng(0).integers(256, size=5000, dtype=np.uint8).tobytes()
+# what is given, facts.tsv if no file is named; options; what the sentence says
 CASES = {
-    "missing file": (missing, [], ["no such file"]),
-    "folder without train": (folder_without_train, [], ["holds no train", "train, val and test"]),
-    "empty file": (empty, [], ["empty"]),
+    "missing file": (None, [], ["no such file"]),
+    "folder without train": (
+        dict.fromkeys(["val.tsv", "test.tsv"], GOOD.encode()),
+        [],
+        ["holds no train", "train, val and test"],
+    ),
+    "empty file": (b"", [], ["empty"]),
     "wrong number of columns": (with_line(7, b"a\tlikes\tb\n"), [], ["line 7", "column"]),
     "too many columns": (with_line(7, b"a\tlikes\tb\t0.5\tx\n"), [], ["line 7", "column"]),
     "confidence that is no number": (with_line(12, b"a\tlikes\tb\thigh\n"), [], ["line 12", "high"]),
@@ -96,18 +61,30 @@ CASES = {
         ["line 3", "-0.5", "--confidence-scale"],
     ),
     "undecodable bytes": (with_line(5, b"a\xff\xfe\tlikes\tb\t0.5\n"), [], ["line 5", "UTF-8"]),
-    "binary file": (binary, [], ["binary"]),
-    "truncated gzip": (truncated_gzip, [], ["gzip"]),
-    "Parquet without a needed column": (parquet_without_columns, [], ["relation", "--columns"]),
-    "one fact only": (one_fact, [], ["one fact only", "more facts"]),
+    "binary file": (b"\x7fELF\x00\x00" + NOISE, [], ["binary"]),
+    "truncated gzip": ({"facts.tsv.gz": GZIP[: len(GZIP) // 2]}, [], ["gzip"]),
+    "Parquet without a needed column": (
+        {"facts.parquet": parquet_without_columns()},
+        [],
+        ["relation", "--columns"],
+    ),
+    "one fact only": (b"a\tlikes\tb\t0.5\n", [], ["one fact only", "more facts"]),
     "fraction that leaves a part empty": (
-        good,
+        GOOD.encode(),
         ["--split", "0.07,0.001"],
         ["the test part", "larger fraction"],
     ),
-    "fractions that leave nothing": (good, ["--split", "0.5,0.5"], ["below 1"]),
-    "negative fraction": (good, ["--split", "-0.1,0.1"], ["the calibration fraction is -0.1"]),
+    "fractions that leave nothing": (GOOD.encode(), ["--split", "0.5,0.5"], ["below 1"]),
+    "negative fraction": (GOOD.encode(), ["--split", "-0.1,0.1"], ["the calibration fraction is -0.1"]),
 }
+
+
+def given(folder: Path, content: bytes | dict[str, bytes] | None) -> Path:
+    """The path of what a case gives: a file, a folder of files, or nothing."""
+    files = content if isinstance(content, dict) else {} if content is None else {"facts.tsv": content}
+    for name, text in files.items():
+        (folder / name).write_bytes(text)
+    return folder if len(files) > 1 else folder / next(iter(files), "nowhere.tsv")
 
 
 def in_a_process(*arguments: object) -> Outcome:
@@ -119,11 +96,11 @@ def in_a_process(*arguments: object) -> Outcome:
 
 @pytest.mark.parametrize(("case", "apart"), [("missing file", True), *((case, False) for case in CASES)])
 def test_bad_input_is_one_sentence(case, apart, tmp_path, run_command, monkeypatch):
-    make, options, expected = CASES[case]
+    content, options, expected = CASES[case]
     folder, home = tmp_path / "given", tmp_path / "home"
     folder.mkdir()
     home.mkdir()
-    path = make(folder)
+    path = given(folder, content)
     before = snapshot(tmp_path)
     monkeypatch.chdir(home)
     monkeypatch.setenv("HOME", str(home))
@@ -149,7 +126,7 @@ def snapshot(folder: Path) -> dict[str, bytes | None]:
 
 
 def test_the_same_file_without_the_fault_is_accepted(tmp_path, run_command):
-    done = run_command("data", "describe", good(tmp_path))
+    done = run_command("data", "describe", given(tmp_path, GOOD.encode()))
     assert done.status == 0, done.err
 
 

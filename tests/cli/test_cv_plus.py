@@ -11,11 +11,8 @@ import pytest
 
 from tests.cli.conftest import QUICK, config_file
 from unkgcp.conformal.cross import guaranteed
-from unkgcp.errors import InputError
 from unkgcp.graph import read, write
-from unkgcp.graph.datasets import load_dataset
-from unkgcp.run import Predictor, fit_folds
-from unkgcp.training import TrainConfig
+from unkgcp.run import Predictor
 
 Run = Callable[..., Any]
 
@@ -43,7 +40,7 @@ def test_from_the_command_line(few: Path, small: Path, tmp_path: Path, run_comma
     assert f"coverage is guaranteed to be at least {least:.3f}" in outcome.out
     assert "1 - 2 (1 - level) in the worst case" in outcome.out
     answers = run_command("predict", tmp_path / "run", few)
-    assert answers.status == 0
+    assert answers.status == 0, "it is restored with its members"
     assert "cv+ with 4 folds" in answers.err
     assert len(answers.out.splitlines()) == len(read(few)) + 1
     again = run_command("fit", "--from", tmp_path / "run", "--method", "cv+", "-o", tmp_path / "again")
@@ -64,30 +61,6 @@ def test_a_model_of_all_facts_is_calibrated_on_none_of_them(
         assert not (tmp_path / "leak").exists()
 
 
-def test_no_member_has_seen_its_fold(few: Path) -> None:
-    dataset = load_dataset(few, test=0.1, calibration=0.1)
-    config = TrainConfig(dimension=8, epochs=2, validate_every=1, batch_size=64, negatives=1)
-    predictor = fit_folds(dataset, config, folds=5, seed=3, device="cpu")
-    splits = dataset.splits
-    size = len(splits.train) + len(splits.calibration)
-    assert predictor.method.size == size // 5 * 5
-    from unkgcp.conformal.cross import draw_folds
-    from unkgcp.graph.facts import concatenate
-
-    facts = concatenate([splits.train, splits.validation, splits.calibration])
-    fold = draw_folds(len(facts), 5, 3)
-    for k, member in enumerate(predictor.method.members):  # type: ignore[attr-defined]
-        assert member.facts is not None
-        known = np.sort(member.facts.graph(member.vocabulary).keys)
-        np.testing.assert_array_equal(known, np.sort(facts[fold != k].keys))
-    queries = splits.test
-    first = predictor.interval(queries, [0.5, 0.9])
-    predictor.save(few.parent / "saved")
-    second = Predictor.load(few.parent / "saved").interval(queries, [0.5, 0.9])
-    np.testing.assert_array_equal(first.lower, second.lower)
-    np.testing.assert_array_equal(first.upper, second.upper)
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -103,8 +76,3 @@ def test_refusals(few: Path, tmp_path: Path, run_command: Run, arguments: list[s
     assert outcome.status == 2
     assert sentence in outcome.err
     assert not (tmp_path / "run").exists()
-
-
-def test_a_method_of_its_own() -> None:
-    with pytest.raises(InputError, match="cv\\+ goes with"):
-        fit_folds(load_dataset("demo"), TrainConfig(), method="shortest")

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import config_file
 from unkgcp.graph import fetching
-from unkgcp.graph.fetching import Patience, blob_id
 
 PARTS = {
     "train": "a\tlikes\tb\t0.5\nb\tlikes\tc\t0.25\na\tlikes\tb\t0.75\n",
@@ -41,12 +37,9 @@ class TestDescribe:
         status, out, _ = run_command("data", "describe", folder, "--json")
         found = json.loads(out)
         assert status == 0
-        assert (found["train"], found["calibration"], found["test"]) == (3, 1, 2)
-        assert (found["entities"], found["relations"]) == (3, 2)
-        assert found["relations_unseen_in_training"] == 1
-        assert found["test_rows_in_train"] == 1
-        assert found["repeated_triples"] == 1
-        assert found["self_loops"] == 1
+        counts = {"train": 3, "calibration": 1, "test": 2, "entities": 3, "relations": 2, "self_loops": 1}
+        repeats = {"relations_unseen_in_training": 1, "test_rows_in_train": 1, "repeated_triples": 1}
+        assert found.items() >= (counts | repeats).items()
         assert found["confidence"]["minimum"] == 0.25
         assert set(found["files"]) == {"train.tsv", "val.tsv", "test.tsv"}
 
@@ -108,39 +101,15 @@ class TestList:
         assert "generated" in lines["demo"]
 
 
-class TestFetch:
-    @pytest.fixture
-    def mirror(self, tmp_path, folder, monkeypatch):
-        """A web server with the files of `folder` as `tiny`."""
-        folder.rename(tmp_path / "tiny")
-        official = {
-            f"{part}.tsv": blob_id((tmp_path / "tiny" / f"{part}.tsv").read_bytes()) for part in PARTS
-        }
-        monkeypatch.setattr(fetching, "OFFICIAL", {"tiny": official})
-        monkeypatch.setattr(
-            fetching.fetch, "__kwdefaults__", {**fetching.fetch.__kwdefaults__, "patience": Patience(2, 2, 0)}
-        )
+def test_fetch_tells_how_far_it_is_and_prints_the_folder(run_command, tmp_path, monkeypatch):
+    def fetch(name, progress, **where):
+        progress.update(1, "train.tsv")
+        return Path(where["data_dir"]) / name
 
-        class Quiet(SimpleHTTPRequestHandler):
-            def log_message(self, *_: object) -> None:
-                return
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    def test_files_arrive_and_the_folder_is_printed(self, run_command, mirror, tmp_path):
-        status, out, err = run_command("data", "fetch", "tiny", mirror, "--data-dir", tmp_path / "new")
-        assert status == 0
-        assert out.strip() == str(tmp_path / "new" / "tiny")
-        assert "fetching tiny" in err
-        assert {path.name: path.read_text() for path in (tmp_path / "new" / "tiny").iterdir()} == {
-            f"{part}.tsv": content for part, content in PARTS.items()
-        }
+    monkeypatch.setattr(fetching, "fetch", fetch)
+    status, out, err = run_command("data", "fetch", "ppi5k", "--data-dir", tmp_path)
+    assert (status, out) == (0, f"{tmp_path / 'ppi5k'}\n")
+    assert "fetching ppi5k" in err
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,7 @@ KEYS = {"n", "coverage", "sharpness", "interval_score", "mse", "mae"}
 
 
 def test_the_object(fitted: Path, run_command: Run) -> None:
-    outcome = run_command("evaluate", fitted, "--json")
-    assert outcome.status == 0
-    result = json.loads(outcome.out)
+    result = json.loads(run_command("evaluate", fitted, "--json").out)
     assert {"data", "model", "method", "seed", "levels"} <= set(result)
     assert (result["model"], result["method"], result["seed"]) == ("ukge", "unkgcp", 0)
     assert [level["confidence"] for level in result["levels"]] == [0.8, 0.85, 0.9, 0.95]

@@ -77,6 +77,7 @@ def test_progress_without_a_listener(monkeypatch: pytest.MonkeyPatch) -> None:
         (["fit", "demo", "-o", "run", "--seed", str(2**63)], "is not in the range"),
         (["monitor", "run", "facts.tsv", "--seed", "-1"], "-1 is not in the range"),
         (["rules", "demo", "my.rules", "-o", "sl.tsv", "--seed", "-1"], "-1 is not in the range"),
+        (["rules", "a", "b", "-o", "c.tsv", "--min-confidence", "nan"], "nan is not a number"),
     ],
 )
 def test_a_wrong_call_is_one_sentence(arguments: list[str], sentence: str, run_command: Run) -> None:
@@ -144,15 +145,3 @@ def test_closed_streams(call: str, sentence: str, fitted: Path, many: Path, tmp_
     assert done.stderr.startswith("unkgcp: ")
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["rules", "a", "b", "-o", "c.tsv", "--min-confidence", "nan"],
-    ],
-)
-def test_no_number(arguments: list[str], run_command: Run) -> None:
-    outcome = run_command(*arguments)
-    assert outcome.status == 2
-    assert "nan is not a number" in outcome.err

@@ -130,20 +130,17 @@ class TestFrom:
 
     @pytest.mark.parametrize(
         "options",
-        ["--seed 1", "--resume", "--protocol paper", "--model beurre", "--device cpu"],
-    )  # fmt: skip
-    def test_options_of_training_are_refused(
-        self, fitted: Path, tmp_path: Path, run_command: Run, options: str
+        ["--seed 1", "--resume", "--protocol paper", "--model beurre", "--device cpu", "--split 0.1,0.3"],
+    )
+    def test_options_of_training_and_splitting_are_refused(
+        self, fitted: Path, small: Path, tmp_path: Path, run_command: Run, options: str
     ) -> None:
-        outcome = run_command("fit", "--from", fitted, "-o", tmp_path / "run", *options.split())
+        name, splits = options.split()[0], options.startswith("--split")
+        data = [small / "facts.tsv"] if splits else []
+        outcome = run_command("fit", *data, "--from", fitted, "-o", tmp_path / "run", *options.split())
         assert outcome.status == 2
-        assert f"{options.split()[0]} is for training, and --from trains nothing" in outcome.err
-
-    def test_a_file_is_not_split(self, fitted: Path, small: Path, tmp_path: Path, run_command: Run) -> None:
-        facts = small / "facts.tsv"
-        outcome = run_command("fit", facts, "--from", fitted, "-o", tmp_path / "run", "--split", "0.1,0.3")
-        assert outcome.status == 2
-        assert "--split splits a file, and --from calibrates on all of it" in outcome.err
+        why = "splits a file, and --from calibrates on all of it" if splits else "is for training, and --from"
+        assert f"{name} {why}" in outcome.err
 
     def test_needs_quantile_models_for_quantile_regression(self, fitted: Path, run_command: Run) -> None:
         outcome = run_command("fit", "--from", fitted, "--method", "qr", "-o", fitted.parent / "no")

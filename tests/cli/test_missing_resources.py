@@ -55,7 +55,13 @@ def command(
 
 
 def test_a_missing_library_names_what_to_install(tmp_path: Path) -> None:
-    without = 'sys.modules["torch"] = None'
+    without = """
+class Missing:
+    def find_spec(self, name, *where):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+sys.meta_path.insert(0, Missing())
+"""
     done = command("fit", "demo", "-o", tmp_path / "run", "--model", "ukge", before=without)
     assert done.returncode == 2
     assert "unkgcp: this needs torch, which is not installed: pip install torch numba" in done.stderr

@@ -69,25 +69,21 @@ def test_refusals(run_command: Run, fitted: Path, labelled: Path, options: list[
 def test_nothing_to_compare_is_no_good_news(fitted: Path, tmp_path: Path, run_command: Run) -> None:
     (tmp_path / "strange.tsv").write_text("zz\tyy\txx\t0.5\n")
     config = config_file(tmp_path, "header: false")
-    outcome = run_command("monitor", fitted, tmp_path / "strange.tsv", "--json", "--config", config)
-    assert outcome.status == 2
+    for state in ([], ["--state", tmp_path / "watch.json"]):
+        asked = ("monitor", fitted, tmp_path / "strange.tsv", "--json", "--config", config)
+        outcome = run_command(*asked, *state)
+        assert outcome.status == 2
+    assert not (tmp_path / "watch.json").exists()
     assert "has no fact of a kind that the run was calibrated for" in outcome.err
     assert json.loads(outcome.out)["verdict"] == "nothing compared"
-
-
-def halves(labelled: Path, folder: Path) -> list[Path]:
-    """The good facts as two files, one after the other."""
-    facts = read(labelled / "good.tsv")
-    paths = [folder / "one.tsv", folder / "two.tsv"]
-    for path, rows in zip(paths, (slice(0, 250), slice(250, None)), strict=True):
-        write(facts[rows], path)
-    return paths
 
 
 def test_calls_with_a_state_are_one_test(
     run_command: Run, fitted: Path, labelled: Path, tmp_path: Path
 ) -> None:
-    first, second = halves(labelled, tmp_path)
+    facts, first, second = read(labelled / "good.tsv"), tmp_path / "one.tsv", tmp_path / "two.tsv"
+    write(facts[:250], first)
+    write(facts[250:], second)
     state = tmp_path / "kept" / "watch.json"
     assert run_command("monitor", fitted, first, "--state", state).status in (0, 3)
     found = json.loads(run_command("monitor", fitted, second, "--state", state, "--json").out)
@@ -107,14 +103,3 @@ def test_calls_with_a_state_are_one_test(
         assert (done.status, done.err.count("\n")) == (2, 1)
         assert sentence in done.err
     assert state.read_bytes() == kept
-
-
-def test_a_call_without_a_fact_to_judge_leaves_the_state_alone(
-    run_command: Run, fitted: Path, tmp_path: Path
-) -> None:
-    state = tmp_path / "watch.json"
-    (tmp_path / "strange.tsv").write_text("zz\tyy\txx\t0.5\n")
-    config = config_file(tmp_path, "header: false")
-    done = run_command("monitor", fitted, tmp_path / "strange.tsv", "--config", config, "--state", state)
-    assert done.status == 2
-    assert not state.exists()

@@ -49,6 +49,16 @@ def test_every_command_can_be_quiet_or_verbose_and_gives_its_figures_as_json() -
         assert ("--json" in options) == (name not in WITHOUT_FIGURES), name
 
 
+def test_there_are_few_options() -> None:
+    """Every option is one more thing to learn."""
+    named = {
+        name: {max(option.opts, key=len) for option in command.params if isinstance(option, click.Option)}
+        for name, command in [("unkgcp", cli), *commands()]
+    }
+    assert len(set().union(*named.values())) <= 55
+    assert len(named["fit"]) <= 24
+
+
 def test_json_is_one_object_with_figures_as_they_are(
     run_command: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,14 +98,6 @@ def test_pipes(fitted: Path, queries: Path) -> None:
     command = [sys.executable, "-m", "unkgcp", "predict", str(fitted), "-"]
     done = subprocess.run(command, input=queries.read_bytes(), capture_output=True, check=True)
     assert len(answers(done.stdout.decode())) == 202
-    # a reader that leaves early is not an error
-    many = queries.read_bytes() * 2000
-    reader = subprocess.run(
-        f"{' '.join(command)} | head -n 2", shell=True, input=many, capture_output=True, check=True
-    )
-    assert reader.stdout.count(b"\n") == 2
-    assert b"Traceback" not in reader.stderr
-    assert b"unkgcp:" not in reader.stderr
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import config_file
+from unkgcp.graph import load_dataset
 
 PARTS = {
     "train": "a\tlikes\tb\t0.9\nb\tlikes\tc\t0.8\nc\tlikes\td\t0.9\n",
@@ -47,6 +48,9 @@ def test_a_folder(run_command, folder):
     status, out, _ = run_command("rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv")
     assert (status, out) == (0, f"5 facts written to {folder / 'softlogic.tsv'}\n")
     assert facts(folder / "softlogic.tsv") == pytest.approx(EXPECTED)
+    softlogic = load_dataset(folder).softlogic
+    assert softlogic is not None
+    assert len(softlogic) == 5, "they take part in the data set"
     out = run_command("rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv", "--json").out
     assert json.loads(out) == {"rules": 2, "facts": 5, "output": str(folder / "softlogic.tsv")}
 
@@ -60,26 +64,6 @@ def test_minimum_and_rounds(run_command, folder):
     assert facts(output) == pytest.approx(
         {("a", "likes", "c"): 0.7, ("b", "likes", "d"): 0.7, ("a", "likes", "d"): 0.6}
     )
-
-
-def test_what_is_written_takes_part_in_the_data_set(run_command, folder):
-    from unkgcp.graph import load_dataset
-
-    run_command("rules", folder, folder / "my.rules", "-o", folder / "softlogic.tsv")
-    softlogic = load_dataset(folder).softlogic
-    assert softlogic is not None
-    assert len(softlogic) == 5
-
-
-def test_relations_by_name_where_the_data_has_ids(run_command, tmp_path):
-    for part, content in PARTS.items():
-        (tmp_path / f"{part}.tsv").write_text(content.replace("likes", "7"))
-    (tmp_path / "entity_id.csv").write_text("id,name\na,Ann\n")
-    (tmp_path / "relation_id.csv").write_text("id,name\n7,likes\n")
-    (tmp_path / "my.rules").write_text("likes(A,B) & 7(B,C) -> likes(A,C)\n")
-    status, _, _ = run_command("rules", tmp_path, tmp_path / "my.rules", "-o", tmp_path / "out.tsv")
-    assert status == 0
-    assert facts(tmp_path / "out.tsv") == pytest.approx({("a", "7", "c"): 0.7, ("b", "7", "d"): 0.7})
 
 
 @pytest.mark.parametrize(

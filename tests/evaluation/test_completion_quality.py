@@ -11,7 +11,7 @@ import pytest
 from tests.worlds import random_ids, vocabulary
 from unkgcp.evaluation.completion_quality import HITS, ranking
 from unkgcp.graph import Graph
-from unkgcp.run import Predictor, calibrate
+from unkgcp.run import calibrate
 from unkgcp.training import Model, TrainConfig
 
 ENTITIES, RELATIONS = 23, 3
@@ -28,10 +28,6 @@ def make_model(seed: int, ties: bool) -> Model:
         tables = {name: np.sign(table).astype(np.float32) for name, table in tables.items()}
     seen = np.arange(ENTITIES) < ENTITIES - 2
     return Model(tables, VOCABULARY, TrainConfig(dimension=4), 0, seen, np.ones(RELATIONS, np.bool_))
-
-
-def asked(model: Model) -> Predictor:
-    return calibrate(model, facts(50, 6), "cp")
 
 
 def facts(n: int, seed: int) -> Graph:
@@ -95,7 +91,7 @@ def naive(model: Model, test: Graph, known: list[Graph], at_head: bool, least: f
 def test_figures_are_those_of_plain_loops(ties: bool, least: float) -> None:
     """From a confidence on only facts that have it count; what is left out of the candidates stays the same."""
     model, test, known = make_model(1, ties), facts(150, 2), [facts(200, 3), facts(0, 4), facts(50, 5)]
-    result = ranking(asked(model), test, known, least)
+    result = ranking(calibrate(model, facts(50, 6), "cp"), test, known, least)
     assert 0 < result["unknown"] < result["facts"] == 150
     assert result["candidates"] == ENTITIES - 2
     for side, at_head in (("tails", False), ("heads", True)):

@@ -16,7 +16,6 @@ EXAMPLES = examples(
     "unkgcp monitor run week-07.tsv --state watch.json",
     "unkgcp monitor run labelled.tsv --json | jq .verdict",
 )
-ALARM = 3
 
 
 @click.command(name="monitor", epilog=EXAMPLES)
@@ -116,4 +115,4 @@ def command(
     elif not monitor.facts_of.any():
         raise InputError(f"{labelled} has no fact of a kind that the run was calibrated for; give others")
     if monitor.broken:
-        raise click.exceptions.Exit(ALARM)
+        raise click.exceptions.Exit(3)

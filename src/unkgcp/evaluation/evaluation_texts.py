@@ -69,18 +69,10 @@ def kind_table(figures: dict[str, Any]) -> str:
 
 
 def _summary_row(figures: dict[str, Any], share: float) -> list[str]:
-    mark = " low" if below_band(figures) else ""
     nothing = figures["knowing_nothing"]["interval_score"]
-    shown = (
-        figures["coverage"],
-        figures["sharpness"],
-        figures["interval_score"],
-        nothing,
-        worst_coverage(figures),
-    )
-    of_all = f"{100 * share:.0f} %" if share >= 0.01 else "<1 %"
-    cells = list(map(number, shown))
-    return [of_all, cells[0] + mark, *cells[1:]]
+    shown = (figures["sharpness"], figures["interval_score"], nothing, worst_coverage(figures))
+    coverage = number(figures["coverage"]) + (" low" if below_band(figures) else "")
+    return [f"{100 * share:.0f} %" if share >= 0.01 else "<1 %", coverage, *map(number, shown)]
 
 
 def called(result: dict[str, Any]) -> str:

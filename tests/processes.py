@@ -1,14 +1,17 @@
-"""Commands in processes of their own, caught in the middle of their work."""
+"""Commands in processes of their own, caught in the middle of their work; and a service in a thread."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -26,6 +29,24 @@ def served(*arguments: object, **variables: str) -> Iterator[tuple[subprocess.Po
             process.wait(timeout=40)
         finally:
             process.kill()
+
+
+@contextmanager
+def serving(predictors: Any, **settings: Any) -> Iterator[str]:
+    """A service on a port of its own, in a thread; its address."""
+    import uvicorn
+
+    from unkgcp.service import Settings, create_app
+
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(predictors, Settings(**settings)), port=0, log_level="error")
+    )
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(server.run)
+        while not (server.started or running.done()):
+            threading.Event().wait(0.01)
+        yield "http://{}:{}".format(*server.servers[0].sockets[0].getsockname())
+        server.should_exit = True
 
 
 def until_writing(running: subprocess.Popen[bytes], folder: Path) -> None:

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.processes import served
-from tests.worlds import random_ids, random_model
+from tests.processes import serving
+from tests.worlds import random_graph, random_ids, random_model, vocabulary
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run import Predictor, calibrate
@@ -88,26 +88,20 @@ def open_page(browser: Any) -> Iterator[Opener]:
         page = context.new_page()
         visit = Visit(page, address)
         page.on("request", lambda request: visit.requests.append(request.url))
-        page.on("requestfailed", lambda request: _note_failure(visit, request))
-        page.on("console", lambda message: _note(visit, message))
-        page.on("pageerror", lambda error: visit.problems.append(f"error: {error}"))
+        note = visit.problems.append
+        # a request that the page itself took back, because more was typed meanwhile, is no problem
+        page.on(
+            "requestfailed",
+            lambda one: one.failure == "net::ERR_ABORTED" or note(f"{one.url}: {one.failure}"),
+        )
+        page.on("console", lambda one: one.type in ("error", "warning") and note(f"{one.type}: {one.text}"))
+        page.on("pageerror", lambda error: note(f"error: {error}"))
         page.goto(address)
         return visit
 
     yield open_page
     for context in contexts:
         context.close()
-
-
-def _note_failure(visit: Visit, request: Any) -> None:
-    """A request that came to nothing, unless the page itself took it back because more was typed meanwhile."""
-    if request.failure != "net::ERR_ABORTED":
-        visit.problems.append(f"failed: {request.url} ({request.failure})")
-
-
-def _note(visit: Visit, message: Any) -> None:
-    if message.type in ("error", "warning"):
-        visit.problems.append(f"{message.type}: {message.text}")
 
 
 # The run that tests of the explorer ask, and a service over it.
@@ -131,33 +125,15 @@ def predictor() -> Predictor:
     return calibrate(replace(model, facts=KnownFacts.of(facts[:300])), facts.with_confidence(near))
 
 
-@pytest.fixture(scope="session")
-def run(predictor: Predictor, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("explorer") / "run"
-    predictor.save(folder)
-    return folder
-
-
 @contextmanager
 def behind_nginx(service: str, folder: Path) -> Iterator[str]:
     """The address of the proxy that `deploy/nginx.conf` describes, on a free port, in front of a service at /kg."""
     nginx = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
     if nginx is None:
         pytest.skip("nginx is not installed")
-    openssl = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-subj",
-        "/CN=localhost",
-        "-days",
-        "1",
-    ]
-    names = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "certificate.pem")]
-    subprocess.run([*openssl, *names], check=True, capture_output=True)
+    files = f"-keyout {folder}/key.pem -out {folder}/certificate.pem"
+    openssl = f"openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 1 {files}"
+    subprocess.run(openssl.split(), check=True, capture_output=True)
     ports = [str(free_port()) for _ in range(2)]
     text = (Path(__file__).parents[2] / "deploy" / "nginx.conf").read_text(encoding="utf-8")
     places = {" /tmp/": f" {folder}/", "/etc/nginx/tls": str(folder), "8080": ports[0], "8443": ports[1]}
@@ -182,15 +158,15 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="session")
-def address(chromium: str, run: Path) -> Iterator[str]:
+def address(chromium: str, predictor: Predictor) -> Iterator[str]:
     """A service over the run, for all tests of pages."""
-    with served(run) as (_, url):
-        yield url.rstrip("/")
+    with serving(predictor) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
-def doubtful_predictor(predictor: Predictor) -> Predictor:
-    """Confidences are mostly one of two values, and nothing tells which."""
+def doubtful_predictor(predictor: Predictor, tmp_path_factory: pytest.TempPathFactory) -> Predictor:
+    """A run from disk, in which confidences are mostly one of two values, and nothing tells which."""
     pytest.importorskip("lightgbm", reason="lightgbm is not installed")
     vocabulary, rng = predictor.model.vocabulary, np.random.default_rng(1)
     train, calibration = (
@@ -201,15 +177,15 @@ def doubtful_predictor(predictor: Predictor) -> Predictor:
         )
         for n in (800, 200)
     )
-    return calibrate(replace(predictor.model, facts=KnownFacts.of(train)), calibration, "evidence")
+    run = tmp_path_factory.mktemp("doubtful") / "run"
+    calibrate(replace(predictor.model, facts=KnownFacts.of(train)), calibration, "evidence").save(run)
+    return Predictor.load(run)
 
 
 @pytest.fixture(scope="session")
-def several(
-    chromium: str, run: Path, doubtful_predictor: Predictor, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """A service over two runs: "doubtful", which answers from evidence, and "run"."""
-    folder = tmp_path_factory.mktemp("several") / "doubtful"
-    doubtful_predictor.save(folder)
-    with served(folder, run) as (_, url):
-        yield url.rstrip("/")
+def several(chromium: str, predictor: Predictor, doubtful_predictor: Predictor) -> Iterator[str]:
+    """A service over three runs: "doubtful", which answers from evidence, "run", and "single" with one relation."""
+    words = vocabulary(20, 1)
+    single = calibrate(random_model(words), random_graph(50, words), "cp")
+    with serving({"doubtful": doubtful_predictor, "run": predictor, "single": single}) as url:
+        yield url

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("fastapi", reason="fastapi is not installed")
 
 from tests.browser.conftest import LINES, LONG, RIGHT_TO_LEFT, SCRIPT, behind_nginx
-from tests.processes import served
+from tests.processes import serving
 from unkgcp.run.answers import masses
 
 DASH = "\N{EN DASH}"
@@ -101,15 +101,9 @@ def test_the_first_page_leads_to_answers(open_page, address, several):
         assert visit.problems == []
 
 
-def test_the_only_relation_is_filled_in(open_page, predictor, tmp_path):
-    from tests.worlds import random_graph, random_model, vocabulary
-    from unkgcp.run import calibrate
-
-    words = vocabulary(20, 1)
-    calibrate(random_model(words), random_graph(50, words), "cp").save(tmp_path / "run")
-    with served(tmp_path / "run") as (_, place):
-        page = open_page(place).page
-        page.wait_for_function("label => document.querySelector('#relation').value === label", arg="r0")
+def test_the_only_relation_is_filled_in(open_page, several):
+    page = open_page(f"{several}/?run=single").page
+    page.wait_for_function("label => document.querySelector('#relation').value === label", arg="r0")
 
 
 def test_a_list_closes_and_says_when_there_is_no_such_label(open_page, address):
@@ -230,10 +224,9 @@ def test_what_is_unknown_or_missing_is_said(open_page, address, query):
     page.locator(place).filter(has_text=re.compile(words, re.IGNORECASE)).wait_for()
 
 
-def test_the_token_is_asked_for_and_kept(open_page, run, tmp_path):
-    (tmp_path / "token").write_text("long-and-secret")
-    with served(run, "--token-file", tmp_path / "token") as (_, place):
-        page = open_page(f"{place}?{urlencode(QUERY)}").page
+def test_the_token_is_asked_for_and_kept(open_page, predictor):
+    with serving(predictor, token=b"long-and-secret") as place:
+        page = open_page(f"{place}/?{urlencode(QUERY)}").page
         field = page.get_by_label("This service needs a token")
         for token in ("wrong", "long-and-secret"):
             field.fill(token)
@@ -421,9 +414,9 @@ def test_a_file_that_is_too_much_is_refused_and_nothing_is_left_of_the_one_befor
 # behind a proxy
 
 
-def test_the_page_works_under_a_path_behind_a_proxy_with_tls(open_page, run, tmp_path):
-    sub_path = {"UNKGCP_ROOT_PATH": "/kg", "UNKGCP_ALLOWED_HOST": "localhost"}
-    with served(run, **sub_path) as (_, place), behind_nginx(place.rstrip("/"), tmp_path) as address:
+def test_the_page_works_under_a_path_behind_a_proxy_with_tls(open_page, predictor, tmp_path):
+    service = serving(predictor, root_path="/kg", hosts=frozenset({"localhost"}))
+    with service as place, behind_nginx(place, tmp_path) as address:
         visit = open_page(f"{address}/kg/?{urlencode(QUERY)}", ignore_https_errors=True)
         visit.page.locator(".evidence").wait_for()
         visit.page.get_by_role("link", name="Other tails").click()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +19,6 @@ from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run import Predictor, calibrate
 from unkgcp.service import Settings, create_app
-from unkgcp.service.server import answer_requests, listen
 
 ENTITIES, RELATIONS, DIMENSION, CALIBRATION, FACTS = 60, 4, 8, 99, 400
 HOSTILE = ["<script>alert(1)</script>", "Zoë\n", 'a "quoted" \\ label', "&amp; </textarea>", "日本 🙂"]
@@ -111,28 +108,3 @@ def make_client(predictor: Predictor) -> Iterator[Callable[..., TestClient]]:
 @pytest.fixture(scope="session")
 def client(make_client: Callable[..., TestClient]) -> TestClient:
     return make_client()
-
-
-@contextmanager
-def serving(predictors: Any, settings: Settings | None = None) -> Iterator[str]:
-    """A service on a port of its own, in a thread; its address."""
-    import uvicorn
-
-    app, chosen = create_app(predictors, settings), settings or Settings()
-    made: list[Any] = []
-    addresses: list[str] = []
-
-    class Noticed(uvicorn.Server):
-        def __init__(self, config: Any) -> None:
-            super().__init__(config)
-            made.append(self)
-
-    with listen("127.0.0.1", 0) as listener, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("uvicorn.Server", Noticed)
-        thread = threading.Thread(target=answer_requests, args=(app, listener, chosen, addresses.append))
-        thread.start()
-        while not (made and made[0].started):
-            threading.Event().wait(0.01)
-        yield addresses[0]
-        made[0].should_exit = True
-        thread.join()

@@ -15,23 +15,12 @@ from unkgcp.run.answers import masses, without
 from unkgcp.service import Settings, create_app, schema
 from unkgcp.service.gate import Metrics
 from unkgcp.service.lookups import Surroundings
-from unkgcp.service.served_run import MAX_LEFT_OUT, ServedRun, figures_by_kind
+from unkgcp.service.served_run import MAX_LEFT_OUT, ServedRun
 
 QUERY = {"head": "Entity 10", "relation": "relation 1", "tail": "Entity 11"}
 OPEN = {"head": "Entity 10", "relation": "relation 1"}
 TRIPLE = [["a", "b", "c"]]
 CHOICE = {"triples": TRIPLE, "condition": "confidence >= 0.7"}
-
-
-@pytest.mark.parametrize("levels", [0.9, [0.9], [0.5, 0.8, 0.95], 0, [0, 1]])
-def test_intervals_are_the_predictors_own(client, predictor, triples, levels):
-    said = client.post("/v1/intervals", json={"triples": triples, "confidence": levels}).json()
-    schema.IntervalColumns.model_validate(said)
-    found = predictor.interval([tuple(triple) for triple in triples], levels)
-    assert said["confidence"] == levels
-    assert said["status"] == found.status.tolist()
-    assert set(said["status"]) == {"ok", "unknown-entity", "unknown-relation"}
-    assert (said["lower"], said["upper"]) == (found.lower.tolist(), found.upper.tolist())
 
 
 def test_no_triples_give_no_answers_and_a_level_out_of_reach_is_noted(client, triples):
@@ -222,22 +211,17 @@ def test_about_says_what_is_served_and_what_it_promises(client, predictor, facts
     rows = {(f["head"], f["relation"], f["tail"]) for f in facts.table().to_pylist()}
     assert 1 <= len(said["examples"]) <= 3
     assert {tuple(example) for example in said["examples"]} <= rows
-    fitted = replace(predictor, provenance={"protocol": "paper", "data": {"name": "/home/me/facts.tsv"}})
+    figures = {"n": 10, "coverage": 0.9, "sharpness": 0.3, "interval_score": 0.4}
+    levels = [
+        {"confidence": level, "positive": {"kinds": {"new pair": {**figures, "mae": level}}}}
+        for level in (0.8, 0.9, 0.95)
+    ]
+    provenance = {"protocol": "paper", "data": {"name": "/home/me/facts.tsv"}}
+    fitted = replace(predictor, provenance=provenance, metrics={"levels": levels})
     said = TestClient(create_app(fitted, Settings())).get("/v1/about").json()
     assert said["guarantee"].startswith("not strict")
     assert said["data"] == "facts.tsv"
-
-
-def test_figures_by_kind_are_those_at_nine_tenths():
-    figures = {"n": 10, "coverage": 0.9, "sharpness": 0.3, "interval_score": 0.4, "mae": 0.1}
-    levels = [
-        {"confidence": level, "positive": {"kinds": {"new pair": {**figures, "coverage": level}}}}
-        for level in (0.8, 0.9, 0.95)
-    ]
-    assert figures_by_kind({"levels": levels}) == {
-        "new pair": {"confidence": 0.9, "n": 10, "coverage": 0.9, "sharpness": 0.3, "interval_score": 0.4}
-    }
-    assert figures_by_kind({}) == {}
+    assert said["kinds"] == {"new pair": {"confidence": 0.9, **figures}}
 
 
 def test_the_distribution_and_the_effects_of_facts_are_those_of_the_run(evident, facts):
@@ -252,6 +236,7 @@ def test_the_distribution_and_the_effects_of_facts_are_those_of_the_run(evident,
     changes = [abs(fact["change"]) for fact in said["facts"]]
     assert changes == sorted(changes, reverse=True)
     assert 0 < len(changes) <= MAX_LEFT_OUT
+    assert all({fact["head"], fact["tail"]} & set(query) for fact in said["facts"])
     for fact in said["facts"][:3]:
         place = rows.index({name: fact[name] for name in ("head", "relation", "tail", "confidence")})
         other = next(without(evident, query, [place], 0.8))
@@ -265,14 +250,6 @@ def test_a_run_without_a_distribution_says_so(client):
     for path in ("/v1/distribution", "/v1/without"):
         answer = client.get(path, params=QUERY)
         assert (answer.status_code, "--method evidence" in answer.json()["detail"]) == (404, True)
-
-
-def test_the_closest_facts_are_tried(facts):
-    rows = Surroundings(facts, facts.vocabulary).closest(*list(facts[:1].table().to_pylist()[0].values())[:3])
-    assert rows[0] == 0
-    ends = {int(facts.head[0]), int(facts.tail[0])}
-    touching = [row for row in range(len(facts)) if ends & {int(facts.head[row]), int(facts.tail[row])}]
-    assert sorted(rows.tolist()) == touching
 
 
 def test_a_fact_of_a_symmetric_relation_is_found_from_both_sides():
@@ -297,14 +274,11 @@ def test_a_fact_of_a_symmetric_relation_is_found_from_both_sides():
         assert counts == {"same": 1, **beside, "paths": 0}
 
 
-def test_each_run_answers_under_its_name_and_the_first_everywhere(predictor, others, triples):
-    other = calibrate(predictor.model, others, "cp")
-    runs = {"first": predictor, "the other run": other}
-    client, body = TestClient(create_app(runs, Settings())), {"triples": triples, "confidence": 0.8}
-    lower = {name: client.post(f"/runs/{name}/v1/intervals", json=body).json()["lower"] for name in runs}
-    for name, one in runs.items():
-        assert lower[name] == one.interval([tuple(triple) for triple in triples], 0.8).lower.tolist()
-    assert client.post("/v1/intervals", json=body).json()["lower"] == lower["first"] != lower["the other run"]
+def test_each_run_answers_under_its_name_and_the_first_everywhere(predictor, others):
+    runs = {"first": predictor, "the other run": calibrate(predictor.model, others, "cp")}
+    client = TestClient(create_app(runs, Settings()))
+    assert client.get("/v1/about").json() == client.get("/runs/first/v1/about").json()
+    assert client.get("/runs/the other run/v1/about").json()["method"] == "cp"
     said = client.get("/v1/runs").json()["runs"]
     assert [(run["name"], run["method"]) for run in said] == [("first", "unkgcp"), ("the other run", "cp")]
     missing = client.get("/runs/nobody/v1/about")

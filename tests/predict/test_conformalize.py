@@ -58,18 +58,6 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     )
 
 
-def test_the_same_numbers_as_in_python(files: tuple[Path, Path], capfd: Any, tmp_path: Path) -> None:
-    cal, pred = files
-    status, out, err = _run(capfd, "--calibration", cal, "--input", pred, "-o", tmp_path / "out.csv")
-    assert (status, out, err) == (0, "", "")
-    table = _read(tmp_path / "out.csv")
-    assert table.schema.names == ["name", "prediction", "lower", "upper"]
-    ends = SplitConformal().calibrate(PREDICTION, TRUTH).interval(PREDICTION[::-1])
-    assert np.array_equal(np.stack([table["lower"], table["upper"]], axis=1), ends)
-    assert np.array_equal(table["prediction"], PREDICTION[::-1])
-    assert table["name"].to_pylist() == [f"row, {i}" for i in range(300)]
-
-
 def test_several_levels_on_standard_output(files: tuple[Path, Path], capfd: Any) -> None:
     status, out, _ = _run(
         capfd,

@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,20 +62,18 @@ def test_the_command_starts_and_stops_a_cluster_quietly(
     assert pq.read_table(tmp_path / "out.parquet").equals(local)
     assert sorted(os.listdir(tmp_path)) == ["out.parquet", "queries.csv", "ray.yaml"]
     deadline = time.monotonic() + 120
-    while (left := _processes(mark)) and time.monotonic() < deadline:
+    while (left := processes("environ", mark.encode())) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left == []
 
 
-def _processes(mark: str) -> list[str]:
-    """Command lines of the processes that inherited a mark in their environment."""
+def processes(file: str, mark: bytes) -> list[int]:
+    """Processes with a mark in this file of theirs under /proc: their environment, or their command line."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (folder / "environ").read_bytes():
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-        except OSError:
-            continue
+        with suppress(OSError):
+            if mark in (folder / file).read_bytes():
+                found.append(int(folder.name))
     return found
 
 
@@ -111,7 +110,7 @@ def test_killed_workers_change_nothing(
         """Ends the workers once, when the first answers are there."""
         while not killed and not over.wait(0.005):
             if list(tmp_path.glob(f".partial-*/{ANSWERS}/part-*")):
-                for worker in workers():
+                for worker in processes("cmdline", b"ray::answer_part"):
                     os.kill(worker, signal.SIGKILL)
                     killed.append(worker)
 
@@ -129,18 +128,6 @@ def test_killed_workers_change_nothing(
     assert names == [FilePart(number, "", 0, 0, 0).name for number in range(len(names))]
     assert pa.concat_tables(pq.read_table(out / name) for name in names).equals(local)
     assert sorted(os.listdir(tmp_path)) == ["out", "queries"]
-
-
-def workers() -> list[int]:
-    """Processes of the cluster that answer parts."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if b"ray::answer_part" in (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
 
 
 def test_a_bad_query_ends_it_with_the_local_sentence(

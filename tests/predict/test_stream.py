@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +18,11 @@ import pytest
 from tests.processes import until_writing
 from unkgcp.errors import InputError
 from unkgcp.graph import Graph
-from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.predict import stream
 from unkgcp.predict.filter import parse
-from unkgcp.predict.stream import AHEAD, PredictRequest, answer_file, in_order
+from unkgcp.predict.stream import PredictRequest, answer_file, in_order
 from unkgcp.run import Predictor, calibrate
-from unkgcp.run.answer_sets import AnswerSets, SetRequest
+from unkgcp.run.answer_sets import SetRequest
 from unkgcp.training import Model
 
 NAMES = ["head", "relation", "tail"]
@@ -52,22 +50,6 @@ class TestInOrder:
             return -number
 
         assert list(in_order(iter(range(50)), work, threads=4)) == [-number for number in range(50)]
-
-    def test_never_far_ahead(self) -> None:
-        drawn: list[int] = []
-
-        def items() -> Iterator[int]:
-            for number in range(100):
-                drawn.append(number)
-                yield number
-
-        answers = in_order(items(), lambda number: number, threads=2)
-        for number in range(10):
-            assert next(answers) == number
-            time.sleep(0.002)
-            assert len(drawn) <= number + AHEAD + 3
-        answers.close()
-        assert len(drawn) < 30
 
     @pytest.mark.parametrize("where", ["items", "work"])
     def test_errors_come_where_their_item_would(self, where: str) -> None:
@@ -177,36 +159,15 @@ def test_an_interrupted_run_leaves_nothing_half_written(
         assert running.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[how]  # type: ignore[index]
 
 
-def test_answer_sets_come_in_pieces(
-    make_model: Callable[..., Model],
-    make_facts: Callable[..., Graph],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_questions_for_answer_sets_come_in_pieces(
+    predictor: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A set may be all entities, so that a whole batch of questions may have too many answers to hold at once."""
-    model = replace(make_model(), facts=KnownFacts.of(make_facts(300)))
-    calibrate(model, make_facts(200, seed=1)).save(tmp_path / "run")
-    predictor, asked = Predictor.load(tmp_path / "run"), SetRequest.of(0.8)
-    heads = pa.array([f"entity {place % 38}" for place in range(60)])
-    columns = [heads, pa.array(["r1"] * 60), pa.nulls(60, pa.string())]
-    questions = tmp_path / "questions.parquet"
-    pq.write_table(pa.table(columns, names=["head", "relation", "tail"]), questions)
-    whole = predictor.answer_sets().answer(pa.record_batch(columns, ["head", "relation", "tail"]), asked)
     monkeypatch.setattr(stream, "MAX_ROWS", 200)
-    sizes, original = [], AnswerSets.answer
-
-    def counted(sets: AnswerSets, batch: pa.RecordBatch, asked: SetRequest, first: int = 0) -> pa.RecordBatch:
-        sizes.append(len(batch))
-        return original(sets, batch, asked, first)
-
-    monkeypatch.setattr(AnswerSets, "answer", counted)
-    target = str(tmp_path / "local.parquet")
-    answer_file(predictor, str(questions), target, PredictRequest(sets=asked))
-    assert max(sizes) == 200 // 40
-    found = pq.read_table(target)
-    expected = pa.table(whole)
-    assert found.drop(["share"]).to_pylist() == expected.drop(["share"]).to_pylist()
-    assert found["share"].to_pylist() == pytest.approx(expected["share"].to_pylist(), abs=1e-6)
+    (tmp_path / "q.tsv").write_text("entity 1\tr1\t?\n" * 60)
+    pieces = list(PredictRequest(sets=SetRequest.of(0.8)).batches(predictor, str(tmp_path / "q.tsv")))
+    assert sum(map(len, pieces)) == 60
+    assert max(map(len, pieces)) * predictor.model.seen_entities.sum() <= 200
 
 
 CARRIED = {

@@ -4,10 +4,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import worlds
 from unkgcp.errors import InputError
+from unkgcp.graph import Graph, Vocabulary
 from unkgcp.graph.facts import concatenate
 from unkgcp.graph.symmetry import with_symmetric
 from unkgcp.rules import Rule, ground, parse
+
+VOCABULARY = Vocabulary.of(list("abcdefgh"), ["r", "s", "t"])
+
+
+def graph_of(facts: list[worlds.Fact]) -> Graph:
+    return worlds.graph_of(facts, VOCABULARY)
+
+
+def facts_of(graph: Graph) -> dict[tuple[str, str, str], float]:
+    rows = worlds.facts_of(graph)
+    facts = {tuple(triple): confidence for *triple, confidence in rows}
+    assert len(facts) == len(rows), "a triple came out twice"
+    return facts
+
 
 TRANSITIVE = parse("r(A,B) & r(B,C) -> r(A,C)")
 
@@ -66,25 +82,25 @@ TRANSITIVE = parse("r(A,B) & r(B,C) -> r(A,C)")
         ("r(A,B) & s(B,C) -> t(A,C)", [("a", "r", "b", 1.0)], {}),
     ],
 )
-def test_solved_by_hand(rule, facts, expected, graph_of, facts_of):
+def test_solved_by_hand(rule, facts, expected):
     bounds = facts_of(ground(parse(rule), graph_of(facts), minimum=0.0))
     assert bounds == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_minimum_counts_as_reached_despite_rounding(graph_of, facts_of):
+def test_the_minimum_counts_as_reached_despite_rounding():
     facts = graph_of([("a", "r", "b", 0.7), ("b", "r", "c", 0.6), ("c", "r", "d", 0.69)])
     assert 0.7 + 0.6 - 1.0 < 0.3
     assert facts_of(ground(TRANSITIVE, facts, minimum=0.3)) == {("a", "r", "c"): 0.3}
 
 
-def test_rules_together_give_the_highest_bound(graph_of, facts_of):
+def test_rules_together_give_the_highest_bound():
     rules = parse("0.5: r(A,B) -> t(A,B)\n s(A,B) -> t(A,B)\n 0.9: r(A,B) -> t(A,B)")
     facts = graph_of([("a", "r", "b", 1.0), ("a", "s", "b", 0.7), ("c", "s", "d", 0.8)])
     expected = {("a", "t", "b"): 0.9, ("c", "t", "d"): 0.8}
     assert facts_of(ground(rules, facts)) == pytest.approx(expected)
 
 
-def test_rounds_carry_bounds_on(graph_of, facts_of):
+def test_rounds_carry_bounds_on():
     chain = graph_of([("a", "r", "b", 0.9), ("b", "r", "c", 0.9), ("c", "r", "d", 0.9), ("d", "r", "e", 0.9)])
     two = {("a", "r", "c"): 0.8, ("b", "r", "d"): 0.8, ("c", "r", "e"): 0.8}
     four = two | {("a", "r", "d"): 0.7, ("b", "r", "e"): 0.7, ("a", "r", "e"): 0.6}
@@ -145,14 +161,14 @@ def by_brute_force(rules, facts, minimum):
 
 @settings(max_examples=150, deadline=None)
 @given(rules(), FACTS, st.sampled_from([0.0, 0.3, 0.5]))
-def test_equals_brute_force(graph_of, facts_of, rules, facts, minimum):
+def test_equals_brute_force(rules, facts, minimum):
     found = facts_of(ground(rules, graph_of(facts), minimum=minimum))
     assert found == pytest.approx(by_brute_force(rules, facts, minimum), abs=1e-9)
 
 
 @settings(max_examples=60, deadline=None)
 @given(rules(), FACTS, st.sampled_from([0.0, 0.3]))
-def test_a_symmetric_relation_fills_atoms_in_both_directions(graph_of, facts_of, rules, facts, minimum):
+def test_a_symmetric_relation_fills_atoms_in_both_directions(rules, facts, minimum):
     first = {}
     for (
         head,
@@ -172,7 +188,7 @@ def test_a_symmetric_relation_fills_atoms_in_both_directions(graph_of, facts_of,
     assert found | turned == pytest.approx(expected, abs=1e-9)
 
 
-def test_rules_may_use_the_names_behind_ids(graph_of, facts_of):
+def test_rules_may_use_the_names_behind_ids():
     facts = graph_of([("a", "r", "b", 0.9), ("b", "s", "c", 0.8)])
     rules = parse("'likes'(A,B) -> t(B,A)\n s(A,B) -> likes(A,B)")
     found = facts_of(ground(rules, facts, names={"r": "likes", "s": "knows"}))
@@ -193,7 +209,7 @@ def test_rules_may_use_the_names_behind_ids(graph_of, facts_of):
         ("r(A,B) -> s(A,B)", {"rounds": 0}, "choose"),
     ],
 )
-def test_what_cannot_be_grounded_is_said(rules, options, sentence, graph_of):
+def test_what_cannot_be_grounded_is_said(rules, options, sentence):
     facts = graph_of([(a, "r", b, 1.0) for a in "abcd" for b in "efgh"])
     with pytest.raises(InputError, match=sentence):
         ground(parse(rules), facts, **options)

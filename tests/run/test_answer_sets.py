@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -156,22 +157,30 @@ def test_a_batch_is_its_questions_one_by_one(predictor: Predictor) -> None:
     assert (unknown.status, len(unknown), unknown.size) == ("unknown-entity", 0, 0)
 
 
-def test_what_cannot_be_asked(predictor: Predictor, make_facts: Callable[..., Graph]) -> None:
-    for level in (0, 1, 1.5, "much"):
-        with pytest.raises(InputError, match="must lie between 0 and 1, both excluded"):
-            predictor.answers("entity 3", "r1", confidence=level)
-    with pytest.raises(InputError, match="at least 1"):
-        predictor.answers("entity 3", "r1", k=0)
-    with pytest.raises(InputError, match="relation or none"):
-        predictor.answers("entity 3", "r1", per="degree")
-    with pytest.raises(InputError, match="must lie between 0 and 1"):
-        predictor.answers("entity 3", "r1", min_confidence=-0.1)
-    with pytest.raises(InputError, match="leaves neither head nor tail open"):
-        predictor.answers("entity 3", "r1", "entity 4")
-    with pytest.raises(InputError, match="does not hold its calibration facts"):
-        with_facts(predictor, None).answers("entity 3", "r1")
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        *(
+            ({"confidence": level}, "must lie between 0 and 1, both excluded")
+            for level in (0, 1, 1.5, "much")
+        ),
+        ({"k": 0}, "at least 1"),
+        ({"per": "degree"}, "relation or none"),
+        ({"min_confidence": -0.1}, "must lie between 0 and 1"),
+        ({"tail": "entity 4"}, "leaves neither head nor tail open"),
+    ],
+)
+def test_what_cannot_be_asked(predictor: Predictor, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        predictor.answers("entity 3", "r1", **options)
+
+
+def test_runs_that_do_not_hold_what_is_needed(predictor: Predictor, make_facts: Callable[..., Graph]) -> None:
     bare = replace(predictor, model=replace(predictor.model, facts=None))
-    with pytest.raises(InputError, match="does not hold its training facts"):
-        bare.answers("entity 3", "r1")
-    with pytest.raises(InputError, match="a triple that is no training fact"):
-        with_facts(predictor, make_facts(400)[:50]).answers("entity 3", "r1")
+    for run, sentence in (
+        (with_facts(predictor, None), "does not hold its calibration facts"),
+        (bare, "does not hold its training facts"),
+        (with_facts(predictor, make_facts(400)[:50]), "a triple that is no training fact"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            run.answers("entity 3", "r1")

@@ -14,7 +14,6 @@ from tests.worlds import mirrored_graph
 from unkgcp.files import read_container
 from unkgcp.graph import write
 from unkgcp.graph.datasets import Dataset, load_dataset
-from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.methods import create
 from unkgcp.run import fit
 from unkgcp.run.store import FORMAT, RUN
@@ -85,16 +84,6 @@ def test_a_run_holds_its_training_facts_once(
         np.testing.assert_array_equal(one, other)
 
 
-def test_facts_that_the_model_does_not_keep_are_stored(quick_run: unkgcp.Predictor) -> None:
-    model, facts = quick_run.model, quick_run.model.facts
-    assert facts is not None
-    graph = facts.graph(model.vocabulary)
-    changed = graph.with_confidence(graph.confidence[::-1].copy())
-    for kept in (None, KnownFacts.of(graph[:-1]), KnownFacts.of(changed)):
-        other = {"model": dataclasses.replace(model, facts=kept)}
-        assert "evidence.head" in quick_run.method.with_models(other).arrays()
-
-
 @pytest.mark.parametrize("damage", ["twice", "beyond", "short", "kind", "facts"])
 def test_a_damaged_order_is_refused(quick_run: unkgcp.Predictor, damage: str) -> None:
     model, arrays = quick_run.model, dict(in_other_order(quick_run).method.arrays())
@@ -106,14 +95,3 @@ def test_a_damaged_order_is_refused(quick_run: unkgcp.Predictor, damage: str) ->
         model = dataclasses.replace(model, facts=None)
     with pytest.raises(ValueError, match=r"order of the evidence's facts|are missing"):
         create("evidence", **quick_run.method.options()).restore(model, arrays)
-
-
-def test_calibrate_learns_from_the_facts_of_the_model(dataset: Dataset) -> None:
-    splits = dataset.splits
-    model = unkgcp.train(splits.train, config=CONFIG, device="cpu")
-    predictor = unkgcp.calibrate(model, splits.calibration, method="evidence")
-    result = predictor.interval(splits.test, 0.9)
-    inside = (result.lower <= splits.test.confidence) & (splits.test.confidence <= result.upper)
-    assert inside.mean() > 0.8
-    plain = unkgcp.calibrate(model, splits.calibration, method="cp").interval(splits.test, 0.9)
-    assert result.width.mean() < plain.width.mean()

@@ -29,7 +29,6 @@ from unkgcp.service.gate import Metrics
 from unkgcp.service.served_run import ServedRun
 from unkgcp.service.settings import Settings
 from unkgcp.training import TrainConfig
-from unkgcp.training.given_model import AT_ONCE
 
 WORDS = vocabulary(30, 3)
 TRAINED = random_model(WORDS)
@@ -229,19 +228,6 @@ class Changing:
 def test_what_is_no_model_is_refused(model: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         calibrate(model, FACTS, "cp")
-
-
-def test_calls_are_bounded() -> None:
-    sizes = []
-
-    def noting(head: Any, relation: Any, tail: Any) -> NDArray[np.float64]:
-        sizes.append(len(head))
-        return np.full(len(head), 0.5)
-
-    predictor = calibrate(noting, FACTS, "cp")
-    triple = np.zeros(AT_ONCE + 5, np.int32)
-    predictor.model.score(triple, triple, triple)
-    assert sizes[-2:] == [AT_ONCE, 5]
 
 
 def test_a_method_that_asks_no_model_is_loaded_without_it(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,14 +55,6 @@ def same(first: Predictor, second: Predictor, queries: Graph) -> None:
     one, two = first.interval(queries, LEVELS), second.interval(queries, LEVELS)
     for name in ("score", "lower", "upper", "code"):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
-
-
-def is_mapped(table: np.ndarray) -> bool:
-    """Whether an array lies in a file that is mapped into memory."""
-    base: Any = table
-    while isinstance(base, np.ndarray):
-        base = base.base
-    return isinstance(base.obj if isinstance(base, memoryview) else base, mmap.mmap)
 
 
 def test_round_trip(predictor: Predictor, make_facts: Callable[..., Graph], tmp_path: Path) -> None:

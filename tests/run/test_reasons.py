@@ -63,18 +63,6 @@ def test_a_fact_that_is_left_out_is_one_that_was_never_there(predictor: Predicto
     assert not np.allclose(others, exactly, atol=1e-6)
 
 
-def test_nothing_changes_for_the_run_itself(predictor: Predictor) -> None:
-    query = label(predictor, 7)
-    before = predictor.interval([query])
-    list(without(predictor, query, [7, 8], 0.9))
-    after = predictor.interval([query])
-    assert (before.score[0], before.lower[0], before.upper[0]) == (
-        after.score[0],
-        after.lower[0],
-        after.upper[0],
-    )
-
-
 def test_other_runs_have_no_such_reasons(predictor: Predictor) -> None:
     plain = calibrate(predictor.model, predictor.method.calibration_facts(), "cp")
     with pytest.raises(InputError, match="--method evidence"):

@@ -20,7 +20,7 @@ from unkgcp.graph.facts import concatenate
 from unkgcp.graph.kinds import NEW_ENTITY, count_kinds
 from unkgcp.methods import create
 from unkgcp.methods.evidence_method import EvidenceIntervals
-from unkgcp.run import Predictor, calibrate, store, updates
+from unkgcp.run import Predictor, calibrate, updates
 from unkgcp.run.updates import check, divide, reason_to_learn
 from unkgcp.training import Model, TrainConfig, train
 from unkgcp.training.model import NoModel
@@ -214,21 +214,6 @@ def test_a_backbone_goes_on_from_its_tables(splits: unkgcp.Splits) -> None:
     assert new.status.tolist() == ["ok"]
     afresh = unkgcp.update(before, week(), refit=True, device="cpu")
     assert abs(float(afresh.model.tables["entity"].mean())) < 0.25
-
-
-def test_an_interrupted_update_leaves_the_old_run(
-    run: Predictor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run.save(tmp_path / "run")
-    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-
-    def fail(*given: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(store, "_unpacked", fail)
-    with pytest.raises(KeyboardInterrupt):
-        unkgcp.update(run, week()).save(tmp_path / "run")
-    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
 def test_evaluation_leaves_out_what_was_taken_in(run: Predictor, splits: unkgcp.Splits) -> None:

@@ -15,7 +15,6 @@ import pytest
 import unkgcp
 from tests.worlds import mirrored_graph
 from unkgcp.errors import InputError
-from unkgcp.evaluation.monitor import watch
 from unkgcp.evidence import learn, tree_kernels
 from unkgcp.evidence.candidate_ranking import learn_completer
 from unkgcp.evidence.nonfacts import learn_likeness
@@ -73,17 +72,6 @@ def predictor(dataset: Dataset) -> Predictor:
         patch.setitem(learn_completer.__kwdefaults__, "trees", few)
         learned = learn(dataset.splits.train, rounds=20)
     return unkgcp.calibrate(model, dataset.splits.calibration, method="evidence", evidence=learned)
-
-
-def test_its_promise_can_be_watched_from_call_to_call(
-    predictor: Predictor, dataset: Dataset, tmp_path: Path
-) -> None:
-    recalibrate(predictor, dataset.splits.calibration, "evidence", per="none").save(tmp_path / "run")
-    facts = dataset.splits.test
-    for call in (0, 1):
-        monitor, kept = watch(Predictor.load(tmp_path / "run"), facts[call::2], tmp_path / "watch.json")
-        assert kept["calls"] == call + 1
-    assert monitor.facts + sum(monitor.left_out.values()) <= len(facts)
 
 
 def test_nothing_of_torch_is_loaded_by_whoever_fits_asks_and_serves(tmp_path: Path) -> None:
@@ -153,12 +141,3 @@ def test_what_needs_a_model_says_so_at_once(
 ) -> None:
     with pytest.raises(InputError, match=sentence):
         fitting(dataset, config_for("none"), **options)
-
-
-def _without_tables(arrays: dict[str, Any], about: dict[str, Any]) -> None:
-    for name in [name for name in arrays if name.startswith("tables/")]:
-        del arrays[name]
-
-
-def _named(model: str) -> Callable[[dict[str, Any], dict[str, Any]], None]:
-    return lambda arrays, about: about["config"]["training"].update(model=model)

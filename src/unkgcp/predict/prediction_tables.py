@@ -6,7 +6,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from unkgcp.conformal.split import SmallCalibrationWarning, SmallGroupWarning, S
 from unkgcp.errors import InputError
 from unkgcp.files import standard_output
 from unkgcp.tabular.query_files import Table
-from unkgcp.tabular.writer import Write, check_target, write_at_the_end, write_file
+from unkgcp.tabular.writer import check_target, write_at_the_end, write_file
 
 GROUP = "group"
 OPTIONAL = ("scale", "kind")
@@ -93,7 +93,12 @@ def _conformalize(
     cal = _calibrate(known, used, groups, score, bounds)
     sizes: Counter[int] = Counter()
     typed = output is not None and output.lower().removesuffix(".gz").endswith(ENDINGS[2:])
-    with _destination(output, asked) as write:
+    # standard output has the delimiter of the source; a file appears only on success
+    with (
+        write_at_the_end(standard_output(), asked.delimiter or ",")
+        if output is None
+        else write_file(output, carried=True)
+    ) as write:
         for batch, first in asked.batches():
             columns = _answer(cal, asked, batch, first, used, groups, levels)
             sizes.update(columns.get("group_size", np.full(len(batch), cal.size)).tolist())
@@ -211,10 +216,3 @@ def _located(table: Table, first: int) -> Iterator[None]:
         name, row, problem = match.groups()
         problem = re.sub(r"; set bounds= .*", "; correct it or give --bounds", problem)
         raise InputError(f"{table.place(first + int(row))}: {name} {problem}") from error
-
-
-def _destination(output: str | None, asked: Table) -> AbstractContextManager[Write]:
-    """The writer of the answers, which appear only on success; standard output has the delimiter of the source."""
-    if output is None:
-        return write_at_the_end(standard_output(), asked.delimiter or ",")
-    return write_file(output, carried=True)

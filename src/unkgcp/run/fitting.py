@@ -219,27 +219,21 @@ def further_models(
 
 def check_model(config: TrainConfig, method: type[IntervalPredictor], protocol: str) -> None:
     """InputError where there is to be no model although what was asked for needs one, or needs further ones."""
-    if config.model == GIVEN:
-        raise InputError(
-            "a model of your own is not trained here: calibrate it in Python with unkgcp.calibrate(model, facts)"
-        )
-    if config.of_pykeen and {"quantiles", "length", "evidence"}.intersection(method.needs):
-        raise InputError(
-            f"{config.model} goes with cp, unkgcp and shortest, not with {method.name}, for which further "
-            "models would have to be trained; name another method, or --model ukge"
-        )
-    if config.model != NONE:
-        return
-    if method.asks_model:
-        raise InputError(
-            f"--model {NONE} goes with --method evidence, which makes intervals without a model, "
-            f"not with {method.name}; name a model or that method"
-        )
-    if protocol == "paper":
-        raise InputError(
-            f"--protocol paper says how a model is trained, and --model {NONE} (evidence alone) trains none; "
-            "name a model, or leave the protocol out"
-        )
+    further = {"quantiles", "length", "evidence"}.intersection(method.needs)
+    refusals = {
+        "a model of your own is not trained here: calibrate it in Python with unkgcp.calibrate(model, facts)": (
+            config.model == GIVEN
+        ),
+        f"{config.model} goes with cp, unkgcp and shortest, not with {method.name}, for which further "
+        "models would have to be trained; name another method, or --model ukge": config.of_pykeen and further,
+        f"--model {NONE} goes with --method evidence, which makes intervals without a model, "
+        f"not with {method.name}; name a model or that method": config.model == NONE and method.asks_model,
+        f"--protocol paper says how a model is trained, and --model {NONE} (evidence alone) trains none; "
+        "name a model, or leave the protocol out": config.model == NONE and protocol == "paper",
+    }
+    for sentence, is_refused in refusals.items():
+        if is_refused:
+            raise InputError(sentence)
 
 
 def fit_folds(

@@ -228,10 +228,10 @@ def load(folder: str | os.PathLike[str]) -> dict[str, Any]:
     container = read_container(path, FORMAT, REMEDY)
     with reading(path, REMEDY):
         arguments = _unpacked(container)
-    if LOG.isEnabledFor(logging.INFO):
-        method = arguments["method"]
-        what = f"a run of {method.name}, {method.size:,} calibration facts"
-        LOG.info("%s: %s: took %.2f s", folder, what, time.monotonic() - start)
+    method, seconds = arguments["method"], time.monotonic() - start
+    LOG.info(
+        "%s: a run of %s, %s calibration facts: took %.2f s", folder, method.name, f"{method.size:,}", seconds
+    )
     return {**arguments, "folder": Path(folder)}
 
 

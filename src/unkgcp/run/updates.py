@@ -38,7 +38,7 @@ from unkgcp.methods.method import IntervalPredictor, status_codes
 from unkgcp.run.calibration import Report, for_open_world, learn_evidence, silent
 from unkgcp.run.fitting import further_models, refuse_interrupted
 from unkgcp.run.predictor import Predictor
-from unkgcp.training.config import GIVEN, NONE, config_for
+from unkgcp.training.config import GIVEN, NONE
 from unkgcp.training.model import Model, NoModel
 
 if TYPE_CHECKING:
@@ -212,34 +212,30 @@ class Division:
 
 def check(predictor: Predictor, relearn: bool) -> None:
     """InputError unless the run can take in new facts; `relearn`: whether all is to be learned again."""
-    method, protocol = predictor.method, predictor.provenance.get("protocol", "strict")
-    if protocol == "paper" or predictor.negative is not None:
-        raise InputError(
-            "the calibration facts of this run also chose its model (the paper's protocol), so that new ones beside "
-            "them would promise nothing; fit all facts again with --protocol strict"
-        )
-    if "members" in method.needs:
-        raise InputError("cv+ trains on all of its facts and holds none out; fit all facts again")
-    if "length" in method.needs:
-        raise InputError("a run keeps no confidences that are intervals; fit all facts again")
-    if predictor.model.config.model == GIVEN:
-        raise InputError(
-            "a model of your own is not trained here: train it on the new facts, and calibrate it again"
-        )
-    if predictor.model.config.of_pykeen and not relearn:
-        raise InputError(f"{predictor.model.config.model} is trained from the beginning only: add --refit")
-    if predictor.model.facts is None:
-        raise InputError("the run does not hold its training facts; fit it again")
-    again = None
-    if "quantiles" in method.needs:
-        again = "its quantile models"
-    elif method.evidence is not None and method.evidence.backbone is not None:
-        again = "its cross-fitted backbones"
-    if again is not None and not relearn:
-        raise InputError(
-            f"{again} know no new entities and are trained from the beginning only: add --refit"
-            + ("" if method.evidence is None else ", or fit without a model, which does without them")
-        )
+    method, model = predictor.method, predictor.model
+    paper = predictor.provenance.get("protocol", "strict") == "paper" or predictor.negative is not None
+    crossfitted = method.evidence is not None and method.evidence.backbone is not None
+    refusals = {
+        "the calibration facts of this run also chose its model (the paper's protocol), so that new ones beside "
+        "them would promise nothing; fit all facts again with --protocol strict": paper,
+        "cv+ trains on all of its facts and holds none out; fit all facts again": "members" in method.needs,
+        "a run keeps no confidences that are intervals; fit all facts again": "length" in method.needs,
+        "a model of your own is not trained here: train it on the new facts, and calibrate it again": (
+            model.config.model == GIVEN
+        ),
+        f"{model.config.model} is trained from the beginning only: add --refit": (
+            model.config.of_pykeen and not relearn
+        ),
+        "the run does not hold its training facts; fit it again": model.facts is None,
+        "its quantile models know no new entities and are trained from the beginning only: add --refit": (
+            "quantiles" in method.needs and not relearn
+        ),
+        "its cross-fitted backbones know no new entities and are trained from the beginning only: add --refit, or "
+        "fit without a model, which does without them": crossfitted and not relearn,
+    }
+    for sentence, is_refused in refusals.items():
+        if is_refused:
+            raise InputError(sentence)
 
 
 def divide(predictor: Predictor, facts: Graph, seed: int = 0) -> Division:
@@ -342,11 +338,15 @@ def refreshed(
     if quantiles:
         parts["quantiles"] = quantiles
     if before.evidence is not None:
-        config = config_for(NONE) if before.evidence.backbone is None else model.config
+        config = None if before.evidence.backbone is None else model.config
         parts["evidence"] = evidence or learn_evidence(model, division.held, config, device, report)
     calibrating = division.held if calibrate_on == "all" else division.held[division.is_new]
-    if calibrate_on == "new":
-        _check_enough(model, calibrating)
+    known = int((status_codes(model, calibrating) == 0).sum())
+    if calibrate_on == "new" and rank(LEVEL, known) > known:
+        raise InputError(
+            f"{known:,} of the new facts were held out of training and can be asked about, too few for confidence "
+            f"{LEVEL:g}; give more facts, or calibrate on old and new ones together (--calibrate-on all)"
+        )
     with report("calibrating", None):
         method = create(before.name, **before.options(), **parts).calibrate(model, calibrating)
         if calibrate_on == "new":
@@ -383,12 +383,3 @@ def _model(before: Model, division: Division, relearn: bool, device: str, report
         )
     refuse_interrupted(model)
     return replace(model, config=before.config)
-
-
-def _check_enough(model: Model, facts: Graph) -> None:
-    known = int((status_codes(model, facts) == 0).sum())
-    if rank(LEVEL, known) > known:
-        raise InputError(
-            f"{known:,} of the new facts were held out of training and can be asked about, too few for confidence "
-            f"{LEVEL:g}; give more facts, or calibrate on old and new ones together (--calibrate-on all)"
-        )

@@ -209,3 +209,23 @@ def test_further_columns_follow_their_query(
     notes = dict(zip(ends, zip(CARRIED["score"], CARRIED["note"], strict=True), strict=True))  # type: ignore[arg-type]
     for row in found.to_pylist():
         assert (row["input_score"], row["note"]) == notes[row["head"]]
+
+
+def test_few_queries_load_no_heavy_library(run: Path, tmp_path: Path) -> None:
+    """Loading pandas or SciPy takes longer than answering."""
+    (tmp_path / "few.tsv").write_text("entity 1\tr1\t?\tnote\n?\tr1\tentity 2\tother\n")
+    code = (
+        "import sys; from unkgcp.cli import cli; cli(sys.argv[1:], standalone_mode=False); "
+        "assert not {'pandas', 'scipy', 'torch', 'lightgbm', 'matplotlib'} & set(sys.modules)"
+    )
+    command = [
+        "predict",
+        str(run),
+        str(tmp_path / "few.tsv"),
+        "-o",
+        str(tmp_path / "out.tsv"),
+        "--top-k",
+        "2",
+    ]
+    subprocess.run([sys.executable, "-c", code, *command], check=True)
+    assert (tmp_path / "out.tsv").exists()

@@ -58,6 +58,7 @@ AHEAD = 10  # batches read ahead: a row group takes eight, so that the next ones
 MAX_ROWS = 1 << 18  # rows of answer sets held in memory at once
 READER = "unkgcp-read"
 DECIMALS = 9  # of confidences, see `unkgcp.graph.read`
+ZERO = numbers(np.zeros(1))[0]  # Arrow would load pandas to see what a number of Python is
 PATIENCE = 0.5  # seconds to wait for a reader that is told to stop
 
 T = TypeVar("T")
@@ -128,7 +129,7 @@ def rounding(answer: Answer) -> Answer:
         answers = answer(batch, first=first)
         columns = [
             # the sum makes 0 of -0, which would be printed so
-            pc.add(pc.round(column, DECIMALS), 0.0) if pa.types.is_float64(column.type) else column
+            pc.add(pc.round(column, DECIMALS), ZERO) if pa.types.is_float64(column.type) else column
             for column in answers.columns
         ]
         return pa.record_batch(columns, names=answers.schema.names)
@@ -143,7 +144,7 @@ def carrying(answer: Answer) -> Answer:
         answers = answer(batch.select(LABELS), first=first)
         further = {name: batch.column(name) for name in batch.schema.names[len(LABELS) :]}
         if further and "query" in answers.schema.names:  # a query has several answers, or none
-            rows = pc.subtract(answers.column("query"), first)
+            rows = pc.subtract(answers.column("query"), numbers(np.array([first]))[0])
             further = {name: column.take(rows) for name, column in further.items()}
         return beside(answers, further) if further else answers
 

@@ -129,8 +129,7 @@ def labels_of_found(predictor: Calibrated, batch: pa.RecordBatch, found: Found) 
         ("head", found.triples.head, found.open_head),
         ("tail", found.triples.tail, ~found.open_head),
     ):
-        own = vocabulary.entities.take(numbers(ids, ids >= 0))
-        own = pc.if_else(numbers(found.blank), pa.scalar(None, pa.string()), own)
+        own = vocabulary.entities.take(numbers(ids, (ids >= 0) & ~found.blank))
         labels[name] = pc.if_else(numbers(is_open), own, spelt(batch.column(name)).take(rows))
     labels["relation"] = spelt(batch.column("relation")).take(rows)
     return pa.record_batch([labels[name] for name in LABELS], names=list(LABELS))

@@ -145,8 +145,9 @@ class FactLayout(Layout):
             except pa.ArrowException:
                 raise Malformed from None
         if self.opening:
+            nothing, opening = texts(["", self.opening])  # for text of Python Arrow would load pandas
             for end in (0, 2):
-                columns[end] = pc.if_else(pc.equal(columns[end], ""), self.opening, columns[end])
+                columns[end] = pc.if_else(pc.equal(columns[end], nothing), opening, columns[end])
         batch = checked(settled(batch_of(columns), self.request), self.scale if len(columns) > 3 else None)
         further = {title: one_array(table.column(str(place))) for title, place in self.further.items()}
         return beside(batch, further) if further else batch

@@ -199,14 +199,16 @@ def chart(counts: Sequence[int], width: int = 80, plain: bool = False) -> list[s
 
 def _counts(d: Description) -> Iterator[str]:
     held = f", validation {d.validation:,}" if d.validation else ""
+    counts = (d.entities_unseen_in_training, d.relations_unseen_in_training)
+    unseen = [f"{count:,} without a training fact" if count else "" for count in counts]
     rows = (
         ("facts", d.facts, f"train {d.train:,}{held}, calibration {d.calibration:,}, test {d.test:,}"),
-        ("entities", d.entities, f"{d.entities_unseen_in_training:,} without a training fact"),
-        ("relations", d.relations, f"{d.relations_unseen_in_training:,} without a training fact"),
+        ("entities", d.entities, unseen[0]),
+        ("relations", d.relations, unseen[1]),
         ("negatives", d.negatives, "to test with, confidence 0"),
         ("soft logic", d.softlogic, "inferred facts to train with"),
     )
-    yield from (f"  {name:<10}  {count:>11,}  {note}" for name, count, note in rows if count)
+    yield from (f"  {name:<10}  {count:>11,}  {note}".rstrip() for name, count, note in rows if count)
     c = d.confidence
     yield (
         f"  confidence  {c.minimum:.4g} to {c.maximum:.4g}, mean {c.mean:.4f}, "

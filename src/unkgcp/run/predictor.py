@@ -185,7 +185,7 @@ class Predictor:
         return judged
 
     def plot(self, queries: Queries, confidence: Levels = (0.8, 0.9, 0.95), *, ax: Any = None) -> Any:
-        """Draw the interval of each query at one level or several, nested, with the score as a dot.
+        """Draw the interval of each query at one level or several, nested, with the prediction as a dot.
 
         Returns matplotlib's axes; `ax` draws into those of a figure of your own.
         """

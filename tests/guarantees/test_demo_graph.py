@@ -165,7 +165,7 @@ def test_quantile_regression_does_not(
 # exactly. Which facts are in which tenth depends on hidden causes that the graph shows only in part, so that nothing is
 # promised for them; what is measured here is how far the promise by the model's own doubt carries.
 
-SLACK = 0.05
+SLACK, WIDE_SLACK = 0.05, 0.035
 
 
 @pytest.fixture(scope="module")
@@ -237,5 +237,5 @@ def test_evidence_covers_truly_wide_facts_better_than_with_one_threshold(by_trut
     print(
         f"0.9, widest tenth: {ours[-1]:.3f}, with one threshold {once[-1]:.3f}; others at least {ours[:-1].min():.3f}"
     )
-    assert once[-1] < 0.9 - SLACK
-    assert ours.min() > 0.9 - SLACK
+    assert once[-1] < 0.9 - WIDE_SLACK
+    assert ours.min() > 0.9 - WIDE_SLACK

@@ -15,7 +15,6 @@ from unkgcp.evaluation.figure_design import BAND, COLOURS, DASHED, INK, SOFT, sh
 
 WIDTH = 4.6  # inches: two figures stand side by side on a desk, one fits on a phone
 LONGEST = 24
-MARGIN = 1.65  # inches for so many characters
 Bands = Sequence[tuple[float, float]]
 
 
@@ -51,16 +50,18 @@ def draw_slices(
     *,
     title: str = "",
     least: float | None = None,
+    longest: int = LONGEST,
 ) -> Any:
     """Coverage of slices of the data as a dot plot, the first slice on top; those below their band are crosses.
 
     n, coverage: (slices,). `bands`: (low, high) of each slice; None where nothing is promised. `least`: where the axis
-    begins, so that several charts have the same.
+    begins, `longest`: characters of the longest name, so that several charts have the same.
     """
     share, rows = np.asarray(coverage, dtype=np.float64), np.arange(len(names))
     figure = sheet(WIDTH, height := 0.95 + 0.215 * max(len(names), 3))
     figure.set_layout_engine("none")  # the same width for all, however long their names are
-    axes = figure.add_axes((MARGIN / WIDTH, 0.55 / height, 1 - (MARGIN + 0.5) / WIDTH, 1 - 0.85 / height))
+    left = 0.15 + 0.0625 * min(longest, LONGEST)  # inches for names of so many characters
+    axes = figure.add_axes((left / WIDTH, 0.55 / height, 1 - (left + 0.5) / WIDTH, 1 - 0.85 / height))
     below = np.zeros(len(rows), dtype=bool)
     if bands:
         low, high = np.array(bands, dtype=np.float64).T
@@ -70,12 +71,11 @@ def draw_slices(
     for chosen, colour, marker in ((~below, COLOURS["blue"], "o"), (below, COLOURS["red"], "X")):
         axes.plot(share[chosen], rows[chosen], marker, color=colour, markersize=5.5, markeredgewidth=0)
     axes.set_yticks(rows, [_short(name) for name in names])
-    axes.set_ylim(max(len(rows), 3) - 0.4, -0.6)
-    axes.set_xlim(axis_start([*coverage, level], bands) if least is None else least, 1.016)
+    start = axis_start([*coverage, level], bands) if least is None else least
+    axes.set(xlim=(start, 1.016), ylim=(max(len(rows), 3) - 0.4, -0.6), xlabel="coverage")
     axes.grid(axis="x")
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel("coverage")
     axes.set_title(title, loc="left")
     counts = axes.secondary_yaxis("right")
     counts.set_yticks(rows, [f"{count:,}" for count in n])

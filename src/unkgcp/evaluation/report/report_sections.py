@@ -175,7 +175,10 @@ def slice_section(d: Diagnosis) -> Section:
     """Coverage by doubt, degree, prediction and relation, and whether it can be told beforehand."""
     shown = [*(row for rows in d.slices.values() for row in rows[:RELATIONS])]
     bands = [(row["band"][0], row["band"][1]) for row in shown if row["band"] is not None]
-    start = axis_start([*(row["coverage"] for row in shown), d.confidence], bands)
+    axis = {
+        "least": axis_start([*(row["coverage"] for row in shown), d.confidence], bands),
+        "longest": max(len(row["name"]) for row in shown),
+    }
     grey = "" if len(bands) < len(shown) else (
         " Grey: what chance would allow if the facts of each slice were covered with that probability; with "
         f"{percent(MASS)} all slices of a picture lie in it."
@@ -203,11 +206,11 @@ def slice_section(d: Diagnosis) -> Section:
             f"{grey} The numbers on the right count the facts of a slice."
         ),
         beside(
-            _dots(d, "doubt", "against the method\u2019s own doubt", "Tenths of the facts", start),
+            _dots(d, "doubt", "against the method\u2019s own doubt", "Tenths of the facts", axis),
             _dots(d, "degree", "by degree", "Fifths of the facts, by the number of training "
-                  "facts of the head or of the tail, whichever has fewer", start),
-            _dots(d, "prediction", "by predicted confidence", "Tenths of the facts", start),
-            _dots(d, "relation", "by relation", shown_relations, start),
+                  "facts of the head or of the tail, whichever has fewer", axis),
+            _dots(d, "prediction", "by predicted confidence", "Tenths of the facts", axis),
+            _dots(d, "relation", "by relation", shown_relations, axis),
         ),
         *ert,
         tag("details", tag("summary", f"{some} as a table"), _relation_table(relations)),
@@ -215,13 +218,13 @@ def slice_section(d: Diagnosis) -> Section:
     return Section("slices", "Where it covers and where not", body, "Slices")
 
 
-def _dots(d: Diagnosis, by: str, title: str, what: str, start: float) -> Html:
+def _dots(d: Diagnosis, by: str, title: str, what: str, axis: Mapping[str, Any]) -> Html:
     """The slices by one quantity as a dot plot, with a sentence about those that lie below their band."""
     rows = d.slices[by]
     shown, banded = rows[:RELATIONS], all(row["band"] is not None for row in rows)
     names, counts, coverages = ([row[name] for row in shown] for name in ("name", "n", "coverage"))
     bands = [row["band"] for row in shown] if banded else None
-    drawing = draw_slices(names, counts, coverages, d.confidence, bands, title=title, least=start)
+    drawing = draw_slices(names, counts, coverages, d.confidence, bands, title=title, **axis)
     below = [row for row in rows if below_band(dict(row))]
     said = f"None of {len(rows):,} is covered less than chance would allow."
     if below:

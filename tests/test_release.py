@@ -109,8 +109,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.wheel
 def test_the_demonstration_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     assert run(installed, "unkgcp --version", tmp_path).startswith(f"unkgcp {__version__}\n")
-    place = run(installed, "python -c 'import unkgcp; print(unkgcp.__file__)'", tmp_path)
-    assert place.startswith(str(installed))
+    where = "python -c 'import unkgcp; print(unkgcp.__file__)'"
+    assert run(installed, where, tmp_path).startswith(str(installed))
     assert "best possible" in run(installed, "unkgcp demo -o run", tmp_path)
     assert (tmp_path / "run" / "report.html").is_file()
 

@@ -102,7 +102,7 @@ def test_candidates_that_tie_are_in_together(
     found = [predictor.answers("entity 3", "r1", confidence=level) for level in (0.01, 0.95)]
     ones = int(np.count_nonzero(np.isclose(found[1].share, found[1].share[0])))
     assert found[0].size in (ones, found[1].candidates)
-    assert found[1].everything
+    assert found[1].size == found[1].candidates
 
 
 def test_doubtful_facts_training_facts_and_those_of_unknown_labels_do_not_calibrate(
@@ -122,7 +122,7 @@ def test_groups_say_whose_facts_they_stand_on(predictor: Predictor, make_facts: 
     without = with_facts(predictor, facts[facts.relation != 2])
     assert without.answers("entity 3", "r1").promise == "relation"
     nothing = without.answers("entity 3", "r2", confidence=0.5)
-    assert (nothing.promise, nothing.calibration, nothing.everything) == ("none", 0, True)
+    assert (nothing.promise, nothing.calibration, nothing.size) == ("none", 0, nothing.candidates)
     assert "1 of 3 relations have too few calibration facts" in nothing.notes[0]
     assert without.answers("entity 3", "r2", confidence=0.5, per="none").calibration > 0
 
@@ -130,7 +130,7 @@ def test_groups_say_whose_facts_they_stand_on(predictor: Predictor, make_facts: 
 def test_too_few_facts_for_a_level_give_everything_and_say_so(predictor: Predictor) -> None:
     few = with_facts(predictor, predictor.method.calibration_facts()[:10])
     found = few.answers("entity 3", "r1", confidence=0.95, per="none")
-    assert found.everything
+    assert found.size == found.candidates
     assert "too few for confidence 0.95: every set holds every candidate" in found.notes[0]
 
 

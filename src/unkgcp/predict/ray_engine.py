@@ -238,9 +238,8 @@ def is_folder(target: str | None) -> bool:
     """Whether the output is to be a folder of parts: an existing one, or a name without an ending."""
     if target is None or target == "-":
         return False
-    if target.endswith(("/", os.sep)) or Path(target).is_dir():
-        return True
-    return not target.lower().endswith(ENDINGS) and not Path(target).suffix
+    names_file = target.lower().endswith(ENDINGS) or Path(target).suffix
+    return target.endswith(("/", os.sep)) or Path(target).is_dir() or not names_file
 
 
 def check_target(target: str | None) -> None:

@@ -323,11 +323,6 @@ class AnswerSet:
     def __len__(self) -> int:
         return len(self.entities)
 
-    @property
-    def everything(self) -> bool:
-        """Whether the set is every candidate, so that it says nothing."""
-        return self.size == self.candidates
-
     def to_arrow(self) -> pa.Table:
         rank = np.arange(1, len(self.entities) + 1, dtype=np.int32)
         return pa.table({"rank": numbers(rank), "entity": self.entities, "share": numbers(self.share)})

@@ -88,17 +88,16 @@ def test_an_answer_by_keyboard_alone(open_page, address, predictor):
     assert visit.problems == visit.outside == []
 
 
-def test_the_first_page_leads_to_answers(open_page, address, several):
-    for place in (address, several):
-        visit = open_page(f"{place}/")
-        examples = visit.page.locator(".start a")
-        examples.first.wait_for()
-        for number, wanted in enumerate((".answer", ".completing", ".completing")):
-            visit.page.goto(f"{place}/")
-            examples.nth(number).click()
-            visit.page.locator(wanted).wait_for()
-        assert examples.count() == 0
-        assert visit.problems == []
+@pytest.mark.parametrize("run", ["doubtful", "run"])
+def test_the_first_page_leads_to_answers(open_page, several, run):
+    visit = open_page(f"{several}/?run={run}")
+    examples = visit.page.locator(".start a")
+    for number, wanted in enumerate((".answer", ".completing", ".completing")):
+        visit.page.goto(f"{several}/?run={run}")
+        examples.nth(number).click()
+        visit.page.locator(wanted).wait_for()
+    assert examples.count() == 0
+    assert visit.problems == []
 
 
 def test_the_only_relation_is_filled_in(open_page, several):

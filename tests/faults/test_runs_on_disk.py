@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import unkgcp
 from tests.processes import served
 from tests.worlds import random_graph, random_model, vocabulary
 from unkgcp.graph import Graph
@@ -157,25 +157,19 @@ def test_a_service_does_not_see_what_becomes_of_its_files(large: Path, tmp_path:
     """Overwritten in place, then cut short: a mapped file would change the answers, then end the process."""
     pytest.importorskip("uvicorn", reason="uvicorn is not installed")
     run = Path(shutil.copytree(large / "run", tmp_path / "run"))
-    body = json.dumps({"triples": [[f"e{i}", "r1", f"e{i + 1}"] for i in range(19)]}).encode()
+    queries = [(f"e{i}", "r1", f"e{i + 1}") for i in range(19)]
 
-    def answers() -> Any:
-        query = urllib.request.Request(f"{address}v1/intervals", body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(query, timeout=60) as answer:
-            return json.load(answer)
-
-    def same() -> None:
-        now = answers()  # in other batches, whose sums may differ in the last bit
-        for name in ("score", "lower", "upper"):
-            assert now[name] == pytest.approx(before[name], abs=1e-9)
+    def overwrite(path: Path) -> None:
+        with path.open("r+b") as file:
+            file.write(b"\x3f" * path.stat().st_size)
 
     with served(run) as (service, address):
-        before = answers()
-        for path in run.iterdir():
-            with path.open("r+b") as file:
-                file.write(b"\x3f" * path.stat().st_size)
-        same()
-        for path in run.iterdir():
-            os.truncate(path, 0)
-        same()
+        client = unkgcp.Client(address)
+        before = client.interval(queries)
+        for damage in (overwrite, lambda path: os.truncate(path, 0)):
+            for path in run.iterdir():
+                damage(path)
+            now = client.interval(queries)  # in other batches, whose sums may differ in the last bit
+            for name in ("score", "lower", "upper"):
+                np.testing.assert_allclose(getattr(now, name), getattr(before, name), atol=1e-9)
         assert service.poll() is None

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,14 +68,9 @@ def body(triples: int, rng: random.Random, entities: int = ENTITIES, relations: 
 # mixed load
 
 
-def loading(address: str, bodies: Path, clients: int, seconds: float) -> subprocess.Popen[str]:
+def load(address: str, bodies: Path, clients: int, seconds: float) -> Any:
     command = [sys.executable, str(LOAD), f"{address}v1/intervals", str(bodies), str(clients), str(seconds)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def figures(process: subprocess.Popen[str]) -> dict[str, float]:
-    found: dict[str, float] = json.loads(process.communicate(timeout=60)[0])
-    return found
+    return json.loads(subprocess.check_output(command, timeout=60))
 
 
 def test_small_requests_beside_a_client_of_large_batches(run: Path, tmp_path: Path) -> None:
@@ -84,15 +80,15 @@ def test_small_requests_beside_a_client_of_large_batches(run: Path, tmp_path: Pa
     small.write_text("\n".join(body(SMALL, rng) for _ in range(500)))
     large.write_text("\n".join(body(LARGE, rng) for _ in range(10)))
     alone, beside, batches = [], [], []
-    with served(run) as (_, address):
-        figures(loading(address, small, CLIENTS, 1.0))
-        figures(loading(address, large, 1, 1.0))
+    with served(run) as (_, address), ThreadPoolExecutor(1) as background:
+        load(address, small, CLIENTS, 1.0)
+        load(address, large, 1, 1.0)
         for _ in range(TURNS):
-            alone.append(figures(loading(address, small, CLIENTS, SECONDS)))
-            other = loading(address, large, 1, SECONDS + 2)
+            alone.append(load(address, small, CLIENTS, SECONDS))
+            other = background.submit(load, address, large, 1, SECONDS + 2)
             time.sleep(1)
-            beside.append(figures(loading(address, small, CLIENTS, SECONDS)))
-            batches.append(figures(other))
+            beside.append(load(address, small, CLIENTS, SECONDS))
+            batches.append(other.result())
     ratios = [two["p99_ms"] / one["p99_ms"] for one, two in zip(alone, beside, strict=True)]
 
     def middle(found: list[dict[str, float]], name: str) -> float:

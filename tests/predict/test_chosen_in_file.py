@@ -135,3 +135,14 @@ class TestAfterSelection:
     def test_a_filter_that_no_calibration_fact_passes(self, predictor: Predictor) -> None:
         with pytest.raises(InputError, match="no calibration fact would have been chosen"):
             after_filter(predictor, parse("score > 1", [0.9]), 0.9)
+
+
+def test_a_file_that_changes_between_the_passes_is_noticed(
+    predictor: Predictor, table: pa.Table, tmp_path: Path
+) -> None:
+    pq.write_table(table.slice(0, 100), tmp_path / "in.parquet")
+    with chosen_in_file(predictor, str(tmp_path / "in.parquet"), CHOICE) as chosen:
+        pq.write_table(table.slice(0, 200), tmp_path / "in.parquet")
+        with pytest.raises(InputError, match="has changed while it was read"):
+            answer_file(predictor, chosen.queries, str(tmp_path / "out.tsv"), answer=chosen.answering(0.9))
+    assert not (tmp_path / "out.tsv").exists()

@@ -225,7 +225,7 @@ class Chosen(NamedTuple):
     """What the first pass found: the cut of each share of wrong ones, and how many candidates each chooses.
 
     The second pass reads the candidates from `queries` with the options `reading`. candidates: how many there are;
-    unjudged: those of them that are unknown, of which none is chosen.
+    unjudged: those of them that are unknown, of which none is chosen. stamp: of the file, to notice changes.
     """
 
     chooser: Chooser
@@ -235,10 +235,20 @@ class Chosen(NamedTuple):
     candidates: int
     unjudged: int
     chosen: list[int]
+    stamp: tuple[int, int] | None
 
     def answering(self, confidence: Levels) -> Answer:
-        """The function that answers a batch in the second pass."""
-        return choosing(self.chooser, self.cuts, confidence)
+        """The function that answers a batch in the second pass; the bound holds for the file of the first pass only."""
+        answer_batch = choosing(self.chooser, self.cuts, confidence)
+
+        def answer(batch: pa.RecordBatch, /, *, first: int) -> pa.RecordBatch:
+            if _stamp(self.queries) != self.stamp:
+                raise InputError(
+                    f"{self.queries} has changed while it was read; leave it alone and start again"
+                )
+            return answer_batch(batch, first=first)
+
+        return answer
 
     @property
     def sentence(self) -> str:
@@ -289,6 +299,7 @@ def chosen_in_file(
     report, start, done = progress or Silent(), time.monotonic(), 0
     with tempfile.TemporaryDirectory(prefix="unkgcp-") as folder, room_for(folder):
         again, how = _readable_twice(queries, Path(folder) / "candidates", reading)
+        stamp = _stamp(again)
         counts = np.zeros(chooser.reference.bins, np.int64)
 
         def work(batch: pa.RecordBatch) -> Counts:
@@ -303,7 +314,15 @@ def chosen_in_file(
         cuts = chooser.cuts(counts)
         # the first count is that of unknown candidates, the others are those of the places
         chosen = [int(counts[cut.chosen + 1 :].sum()) for cut in cuts]
-        yield Chosen(chooser, cuts, again, how, done, int(counts[0]), chosen)
+        yield Chosen(chooser, cuts, again, how, done, int(counts[0]), chosen, stamp)
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    """Size and time of a file, which change when somebody writes to it; None for one that is elsewhere."""
+    if not os.path.exists(path):
+        return None
+    state = os.stat(path)
+    return state.st_size, state.st_mtime_ns
 
 
 SPOOLED = {"columns": LABELS, "carries": True}

@@ -1,4 +1,5 @@
-"""Public names that are imported on first use, so that one part of the package can be had without the others.
+"""Imports that wait: public names, so that one part of the package can be had without the others, and modules of the
+user's, which a run may name but not import.
 
 >>> lookup, names = lazy("unkgcp", {"errors": ("InputError",)})
 >>> lookup("InputError").__module__, names()
@@ -7,11 +8,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from unkgcp.errors import missing
+
+IMPORTS = "UNKGCP_IMPORT"
+"""The environment variable that names modules, separated by commas, whose backbones and scores a run may use."""
 
 
 def lazy(
@@ -29,3 +35,26 @@ def lazy(
             raise missing(error) from None
 
     return lookup, lambda: sorted(module_of)
+
+
+def import_from_here(module: str) -> Any:
+    """A module of the user's, which is looked for in the current folder too."""
+    sys.path.insert(0, os.getcwd())
+    try:
+        return import_module(module)
+    finally:
+        sys.path.remove(os.getcwd())
+
+
+def import_allowed(module: str, what: str, how: str) -> None:
+    """Import a module of the user's that a run needs; ModuleNotFoundError unless $UNKGCP_IMPORT names it.
+
+    what: the thing that is needed of it. how: the call that would have made it known.
+    """
+    if module not in os.environ.get(IMPORTS, "").split(","):
+        raise ModuleNotFoundError(
+            f"this needs {what} of the module {module}: in Python, import {module} and call {how} first; "
+            f"on the command line, set {IMPORTS}={module}",
+            name=module,
+        )
+    import_from_here(module)

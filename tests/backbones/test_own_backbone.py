@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "own-models.md").read_text(encoding="utf-8")
 EXAMPLE = re.search(r"```python\n(# mymodule\.py\n.*?)```", PAGE, re.DOTALL)
 
+SCORE = re.search(r"```python\n(from dataclasses .*?)```", PAGE, re.DOTALL)
+
 IN_PYTHON = """
 import numpy as np
 import mymodule, unkgcp
@@ -24,19 +26,22 @@ facts = learnable_graph(400)
 config = replace(config_for("mine"), dimension=8, epochs=20)
 model = unkgcp.train(facts[:300], config=config, device="cpu")
 assert model.called == "mymodule:Mine", model.called
+import myscore
+unkgcp.calibrate(model, facts[300:], "cp", score="above").save("scored")
 unkgcp.calibrate(model, facts[300:], "cp").save("run")
 assert (np.ptp(model.score(facts.head, facts.relation, facts.tail)) > 0.01)
 """
 LOADED = """
-import unkgcp
-{first}
-print(unkgcp.Predictor.load("run").interval([("e1", "r1", "e2")]).status)
+import unkgcp, {first}
+print(unkgcp.Predictor.load("{name}").interval([("e1", "r1", "e2")]).status)
 """
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     assert EXAMPLE is not None
+    assert SCORE is not None
+    (tmp_path / "myscore.py").write_text(f"import numpy as np\n{SCORE[1]}")
     (tmp_path / "mymodule.py").write_text(EXAMPLE[1])
     return tmp_path
 
@@ -51,10 +56,14 @@ def test_the_example_of_twenty_lines_is_trained_saved_and_loaded(folder: Path) -
     assert len((folder / "mymodule.py").read_text().splitlines()) <= 20
     done = run(folder, sys.executable, "-c", IN_PYTHON)
     assert done.returncode == 0, done.stderr
-    loaded = run(folder, sys.executable, "-c", LOADED.format(first="import mymodule"))
-    assert "ok" in loaded.stdout, loaded.stderr
-    refused = run(folder, sys.executable, "-c", LOADED.format(first=""))
-    assert "import mymodule and call unkgcp.register_backbone(Mine)" in refused.stderr
+    for name, less, first, refusal in (
+        ("run", "sys", "mymodule", "import mymodule and call unkgcp.register_backbone(Mine)"),
+        ("scored", "mymodule", "mymodule, myscore", "import myscore and call unkgcp.register_score"),
+    ):
+        loaded = run(folder, sys.executable, "-c", LOADED.format(name=name, first=first))
+        assert "ok" in loaded.stdout, loaded.stderr
+        refused = run(folder, sys.executable, "-c", LOADED.format(name=name, first=less))
+        assert refusal in refused.stderr
 
 
 def test_the_command_line_takes_module_and_class(folder: Path) -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -14,7 +15,6 @@ import torch
 
 from tests.rounding import EXP_ULPS, apart, assert_within, training_apart
 from tests.worlds import learnable_graph
-from unkgcp.backbones import beurre
 from unkgcp.graph import Graph
 from unkgcp.training import (
     Member,
@@ -29,8 +29,7 @@ from unkgcp.training import (
 )
 from unkgcp.training.adam_rates import epoch_rates
 from unkgcp.training.batches import TrainingData
-from unkgcp.training.compiled_engine import CompiledEngine, shards_of
-from unkgcp.training.config import COMPILED
+from unkgcp.training.compiled_engine import CompiledEngine
 from unkgcp.training.torch_engine import TorchEngine
 
 RULES = {"transitive": ("r1", "r2"), "compositions": (("r0", "r1", "r2"), ("r2", "r2", "r1"))}
@@ -58,14 +57,6 @@ def config_of(case: str) -> TrainConfig:
 
 def soft_for(config: TrainConfig) -> Graph | None:
     return None if config.model == "beurre" else learnable_graph(20, seed=5)
-
-
-def test_kernels_and_formulas_have_the_same_models_and_constants() -> None:
-    assert {case.split(",")[0] for case in CASES} == set(COMPILED)
-    assert np.float32(beurre.BETA) == box_geometry.BETA
-    assert np.float32(1 / beurre.BETA / math.log(2)) == box_geometry.HALVINGS
-    assert np.float32(2 * beurre.EULER_GAMMA * beurre.BETA) == box_geometry.OFFSET
-    assert box_geometry.LARGEST_LOG_SIDE == beurre.LARGEST_LOG_SIDE
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -123,19 +114,23 @@ def moments(engine: CompiledEngine) -> dict[str, torch.Tensor]:
     return found
 
 
-def test_polynomials_are_accurate_to_some_units_in_the_last_place() -> None:
+@pytest.mark.parametrize(
+    ("name", "exact", "arguments"),
+    [
+        ("exponential", np.exp, np.linspace(-87.3, 40, 4001)),
+        ("halved", lambda t: np.exp2(-t), np.linspace(0, 126, 4001)),
+        ("log_one_plus", np.log1p, np.append(np.linspace(0, 1, 2001), 10.0 ** -np.arange(1, 38))),
+    ],
+)
+def test_polynomials_are_accurate_to_some_units_in_the_last_place(
+    name: str, exact: Any, arguments: np.ndarray
+) -> None:
     """The bound is what vector libraries promise of exp and log, with which the tolerances above reckon."""
-    x = np.linspace(-87.3, 40, 4001, dtype=np.float32)
-    found = np.array([box_geometry.exponential(value) for value in x], float)
-    unit = float(np.finfo(np.float32).eps)
-    assert_within(found, np.exp(x.astype(float)), EXP_ULPS * unit * np.exp(x.astype(float)))
-    t = np.linspace(0, 126, 4001, dtype=np.float32)
-    found = np.array([box_geometry.halved(value) for value in t], float)
-    assert_within(found, np.exp2(-t.astype(float)), EXP_ULPS * unit * np.exp2(-t.astype(float)))
+    x = arguments.astype(np.float32)
+    values = [getattr(box_geometry, name)(value) for value in x]
+    expected = exact(x.astype(float))
+    assert_within(values, expected, EXP_ULPS * float(np.finfo(np.float32).eps) * expected)
     assert box_geometry.halved(np.float32(1e9)) == np.finfo(np.float32).tiny
-    e = np.concatenate([np.linspace(0, 1, 2001), 10.0 ** -np.arange(1, 38)]).astype(np.float32)
-    found = np.array([box_geometry.log_one_plus(value) for value in e], float)
-    assert_within(found, np.log1p(e.astype(float)), EXP_ULPS * unit * np.log1p(e.astype(float)))
 
 
 def test_a_product_far_beyond_floats_is_exact_and_says_when_it_is_no_number() -> None:
@@ -157,27 +152,6 @@ def one_thread() -> Iterator[None]:
     yield
     numba.set_num_threads(threads[0])
     torch.set_num_threads(threads[1])
-
-
-@pytest.mark.parametrize(
-    ("entities", "processors", "changes", "shards"),
-    [
-        (900, 4, {}, 1),  # 500 facts x 22 entities x 64 numbers: not worth two
-        (900, 4, {"batch_size": 1000}, 2),
-        (900, 16, {"dimension": 640}, 8),
-        (900, 4, {"dimension": 640, "batch_size": 40}, 2),  # a batch of 40 facts is not divided into more
-        (20_000, 4, {}, 3),  # dense steps move all entities
-        (200_000, 4, {}, 1),  # lazy ones do not
-        (900, 2, {"model": "beurre"}, 2),
-    ],
-)
-def test_a_step_gets_as_many_threads_as_it_is_worth(
-    entities: int, processors: int, changes: dict[str, object], shards: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: processors)
-    config = replace(TrainConfig("ukge", dimension=64, batch_size=500, negatives=10), **changes)
-    facts = learnable_graph(1000, entities=entities)
-    assert shards_of(TrainingData.of(facts, None, config, torch.device("cpu")), config) == shards
 
 
 @pytest.mark.parametrize("case", ["ukge", "passleaf", "beurre"])

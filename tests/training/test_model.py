@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from tests.rounding import assert_within, scores_apart
-from tests.worlds import random_model, vocabulary
 from unkgcp.backbones import get, score_triples
 from unkgcp.training import Model, TrainConfig, model
 from unkgcp.training.config import DISTMULT
@@ -48,14 +47,6 @@ def test_scores_are_those_of_the_backbone(name: str, dimension: int, n: int) -> 
     head, relation, tail = (column[:20] for column in triples)
     many = model.distmult_against_all(name, parameters, head, relation)
     assert_within(many[np.arange(20), tail], expected[:20], bound[:20])
-
-
-def test_a_triple_has_one_score_up_to_rounding_whatever_is_asked_beside_it() -> None:
-    asked, triples = random_model(vocabulary(ENTITIES, RELATIONS), "ukge", 128, spread=0.3), ids(20_000)
-    whole = asked.score(*triples)
-    for rows in (slice(0, 1), slice(5, 12), slice(8190, 8200), slice(1, None, 7)):
-        part = asked.score(*(column[rows] for column in triples))
-        np.testing.assert_allclose(part, whole[rows], rtol=0, atol=1e-5)
 
 
 def test_asking_a_model_loads_no_torch_and_asking_it_little_no_numba() -> None:

@@ -1,22 +1,9 @@
 """The counter-based random numbers: one definition in Python, torch and numba, and uniform."""
 
-import numpy as np
 import torch
 from scipy import stats
 
-from unkgcp.training import compiled_common, randomness
-
-
-def test_torch_and_numba_draw_the_same_bits() -> None:
-    base = randomness.stream(3, randomness.NEGATIVE)
-    counter = torch.arange(1000) * 7919
-    bits = randomness.draw(torch.tensor(base), counter).numpy().view(np.uint64)
-    unsigned = np.uint64(base & randomness.MASK)
-    assert [compiled_common.draw(unsigned, np.uint64(c)) for c in counter.tolist()] == bits.tolist()
-    drawn = randomness.below(torch.from_numpy(bits.view(np.int64)), 12345).numpy()
-    assert [compiled_common.below(b, 12345) for b in bits] == drawn.tolist()
-    units = randomness.unit(torch.from_numpy(bits.view(np.int64))).numpy()
-    assert [np.float32(compiled_common.unit(b)) for b in bits] == units.tolist()
+from unkgcp.training import randomness
 
 
 def test_draws_are_uniform() -> None:

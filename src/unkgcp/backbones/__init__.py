@@ -11,14 +11,12 @@ known, and so does naming it `module:Class` where a model is trained.
 from __future__ import annotations
 
 import difflib
-import os
-import sys
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from unkgcp.errors import InputError, missing
-from unkgcp.lazy import lazy
+from unkgcp.lazy import import_allowed, import_from_here, lazy
 
 if TYPE_CHECKING:
     from unkgcp.backbones.backbone import (
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
         ParameterTable,
         constant,
         normal,
-        score_against_all,
         score_ids,
         score_triples,
         truncated_normal,
@@ -43,7 +40,6 @@ __all__ = [
     "normal",
     "register_backbone",
     "registered_name",
-    "score_against_all",
     "score_ids",
     "score_triples",
     "truncated_normal",
@@ -57,8 +53,6 @@ MODELS = {
     "beurre": "beurre:BEUrRE",
 }
 """Name -> module of this room and class. The contract test in `tests/backbones` runs on every entry."""
-IMPORTS = "UNKGCP_IMPORT"
-"""The environment variable that names modules, separated by commas, whose backbones a run may use."""
 
 __getattr__, __dir__ = lazy(
     __name__,
@@ -68,7 +62,6 @@ __getattr__, __dir__ = lazy(
             "ParameterTable",
             "constant",
             "normal",
-            "score_against_all",
             "score_ids",
             "score_triples",
             "truncated_normal",
@@ -113,16 +106,11 @@ def get(name: str) -> Backbone:
         backbone: Backbone = getattr(import_module(f"unkgcp.backbones.{module}"), kind)()
         return backbone
     module, _, kind = registered_name(name).partition(":")
-    if kind and f"{module}:{kind}" not in _registered and module in os.environ.get(IMPORTS, "").split(","):
-        import_backbone(f"{module}:{kind}")
-    if f"{module}:{kind}" in _registered:
-        return _registered[f"{module}:{kind}"]()
     if kind:
-        raise ModuleNotFoundError(
-            f"this needs the backbone {kind} of the module {module}: in Python, import {module} and call "
-            f"unkgcp.register_backbone({kind}) first; on the command line, set {IMPORTS}={module}",
-            name=module,
-        )
+        if f"{module}:{kind}" not in _registered:
+            import_allowed(module, f"the backbone {kind}", f"unkgcp.register_backbone({kind})")
+            import_backbone(f"{module}:{kind}")
+        return _registered[f"{module}:{kind}"]()
     near = difflib.get_close_matches(name, [*MODELS, *_names], n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join([*MODELS, *_names])}"
     raise InputError(f"there is no model {name!r}; {hint}")
@@ -133,15 +121,12 @@ def import_backbone(name: str) -> None:
     module, _, kind = name.partition(":")
     if name in _registered or not kind:
         return
-    sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(import_module(module), kind, None)
+        backbone = getattr(import_from_here(module), kind, None)
     except ModuleNotFoundError as error:
         if error.name != module:
             raise missing(error) from None
         raise InputError(f"there is no module {module!r} here or on PYTHONPATH for model {name!r}") from None
-    finally:
-        sys.path.remove(os.getcwd())
-    if found is None:
+    if backbone is None:
         raise InputError(f"module {module!r} has no class {kind!r}")
-    register_backbone(found)
+    register_backbone(backbone)

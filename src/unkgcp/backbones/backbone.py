@@ -13,7 +13,7 @@ broadcast, so one formula serves both call shapes: triples, each with rows of it
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -70,13 +70,6 @@ class Backbone(ABC):
             name: table.initial((rows[table.kind], table.width), generator)
             for name, table in self.tables(dimension).items()
         }
-
-    def initial_tables(
-        self, n_entities: int, n_relations: int, dimension: int, seeds: Sequence[int]
-    ) -> dict[str, Tensor]:
-        """Those of one model a seed, stacked: table name -> (seeds, rows, width)."""
-        each = [self.initial(n_entities, n_relations, dimension, seed) for seed in seeds]
-        return {name: torch.stack([one[name] for one in each]) for name in each[0]}
 
 
 def constant(value: float) -> Initial:
@@ -135,40 +128,10 @@ def score_ids(
     """Scores of triples given by ids (n,), on the device of the parameters: (n,) in [0, 1]."""
     ids = [torch.from_numpy(np.ascontiguousarray(column, np.int64)) for column in (head, relation, tail)]
     out = np.empty(len(ids[0]), np.float32)
-    size, device = _at_once(backbone, parameters), next(iter(parameters.values())).device
+    size = max(1, CELLS // max(parameters[name].shape[1] for name in backbone.kinds))
+    device = next(iter(parameters.values())).device
     with torch.no_grad():
         for start in range(0, len(out), size):
             part = [column[start : start + size].to(device) for column in ids]
             out[start : start + size] = score_triples(backbone, parameters, *part).cpu().numpy()
     return out
-
-
-def score_against_all(
-    backbone: Backbone,
-    parameters: Mapping[str, Tensor],
-    entity: Ids,
-    relation: Ids,
-    n_entities: int,
-    *,
-    as_head: bool,
-) -> NDArray[np.float32]:
-    """Scores of (entity, relation) (n,) with every entity on the other side: (n, n_entities).
-
-    With `as_head`, `entity` is the head and all entities are tried as tails; otherwise the reverse.
-    """
-    out = np.empty((len(entity), n_entities), np.float32)
-    size = _at_once(backbone, parameters)
-    fixed, of = (torch.from_numpy(np.asarray(ids, np.int64))[:, None] for ids in (entity, relation))
-    with torch.no_grad():
-        for row in range(len(out)):
-            for start in range(0, n_entities, size):
-                others = torch.arange(start, min(start + size, n_entities))[None, :]
-                head, tail = (fixed[row, None], others) if as_head else (others, fixed[row, None])
-                scores = score_triples(backbone, parameters, head, of[row, None], tail)
-                out[row, start : start + size] = scores[0].numpy()
-    return out
-
-
-def _at_once(backbone: Backbone, parameters: Mapping[str, Tensor]) -> int:
-    """Triples whose rows have about CELLS numbers."""
-    return max(1, CELLS // max(parameters[name].shape[1] for name in backbone.kinds))

@@ -182,7 +182,8 @@ def _training(rest: Mapping[str, Any], data: str, settings: dict[str, Any]) -> T
 
     if not rest and settings["model"] is None:
         return None
-    config = config_with(rest, settings["model"], data, settings["protocol"])
+    where = click.get_current_context().meta.get("config", "--config")
+    config = config_with(rest, settings["model"], data, settings["protocol"], where)
     if settings["method"] is None and config.model != "none":
         note(
             f"--model {config.model} alone asks for the paper's way, --method unkgcp; with --method evidence, "

@@ -145,7 +145,7 @@ def config_option(keys: Mapping[str, type], more: str = "") -> Decorator:
             return {}
         from unkgcp.training.config import settings_in
 
-        settings = settings_in(path)
+        settings, context.meta["config"] = settings_in(path), path
         for name, value in settings.items():
             if name in keys:
                 check_setting(path, name, value, keys[name])

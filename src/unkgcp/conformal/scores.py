@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.arrays import Floats
+from unkgcp.lazy import import_allowed
 
 Threshold = Floats | np.floating[Any]
 """One threshold for all queries, or one for each: (n,)."""
@@ -154,6 +155,23 @@ def make_score(name: str, **parameters: float) -> Score | Recipe:
         raise ValueError(f"no nonconformity score is named {name!r}; there are {', '.join(sorted(_SCORES))}")
     score: Score | Recipe = _SCORES[name](**parameters)
     return score
+
+
+def score_of(reference: str) -> Score:
+    """The registered score that needs no learning, by its name or as `reference_of` says it."""
+    module, _, name = reference.rpartition(":")
+    if module and name not in _SCORES:
+        import_allowed(module, f"the score {name}", "unkgcp.register_score")
+    if name not in score_names():
+        raise ValueError(f"no nonconformity score is named {name!r}; there are {', '.join(score_names())}")
+    score: Score = _SCORES[name]()
+    return score
+
+
+def reference_of(score: Score) -> str:
+    """The name of a score; before that of one from outside the package its module, and a colon."""
+    module = type(score).__module__
+    return score.name if module.startswith("unkgcp.") else f"{module}:{score.name}"
 
 
 def score_parameters(score: Score | Recipe) -> dict[str, float]:

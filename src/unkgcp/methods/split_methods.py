@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence
-from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score
+from unkgcp.conformal.scores import EntropyResidual, Recipe, Residual, Score, reference_of, score_of
 from unkgcp.conformal.split import SmallCalibrationWarning, SmallGroupWarning, SplitConformal
 from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, HasTriples, Triples, concatenate
@@ -140,13 +140,21 @@ class AbsoluteResidual(ConformalPredictor):
     calibration facts and query together, and at most 1 / (l + 1) more if no scores are tied. Assumption:
     calibration facts and query are exchangeable, and the model was trained and chosen without the
     calibration facts. It speaks of facts like those of calibration; of triples that are no facts it
-    promises nothing.
+    promises nothing. `score` names another registered nonconformity score, with which the same holds.
     """
 
     name: str = "cp"
 
+    def __init__(self, score: str = Residual.name, per: str | None = None, by_kind: bool = True) -> None:
+        super().__init__(per, by_kind)
+        self.measure = score_of(score)
+
     def score(self) -> Score:
-        return Residual()
+        return self.measure
+
+    def options(self) -> dict[str, Any]:
+        reference = reference_of(self.measure)
+        return {**({} if reference == Residual.name else {"score": reference}), **super().options()}
 
 
 @register

@@ -75,15 +75,14 @@ class TrainingData:
             raise InputError("soft logic and facts have different vocabularies; read them together")
         if softlogic is None:
             softlogic = facts[:0]
-        keys, n_entities, n_relations = facts.keys, facts.n_entities, facts.n_relations
-        transitive = np.zeros(n_relations, dtype=bool)
+        transitive = np.zeros(facts.n_relations, dtype=bool)
         transitive[_relation_ids(facts, config.transitive)] = True
         return cls(
             facts=TripleTensors.of(facts, device),
             softlogic=TripleTensors.of(softlogic, device),
-            known=torch.from_numpy(np.unique(keys)).to(device),
-            n_entities=n_entities,
-            n_relations=n_relations,
+            known=torch.from_numpy(np.unique(facts.keys)).to(device),
+            n_entities=facts.n_entities,
+            n_relations=facts.n_relations,
             transitive=torch.from_numpy(transitive).to(device),
             compositions=tuple(
                 composition
@@ -150,9 +149,9 @@ def initial_tables(
     data: TrainingData, config: TrainConfig, members: list[Member], device: torch.device
 ) -> tuple[Backbone, dict[str, Tensor]]:
     """The backbone, and fresh tables of all members, stacked: name -> (members, rows, width)."""
-    seeds = [member.seed for member in members]
-    backbone = get(config.model)
-    tables = backbone.initial_tables(data.n_entities, data.n_relations, config.dimension, seeds)
+    backbone, sizes = get(config.model), (data.n_entities, data.n_relations, config.dimension)
+    each = [backbone.initial(*sizes, member.seed) for member in members]
+    tables = {name: torch.stack([one[name] for one in each]) for name in each[0]}
     if config.model in DISTMULT:
         # a mean above 0 lets single entities and relations raise and lower a score from the first step on
         for name in ("entity", "relation"):

@@ -33,7 +33,6 @@ LOG_TINY = F(math.log(float(np.finfo(np.float32).tiny)))
 
 # a product and a sum may become one operation; any other rearrangement would cancel the small corrections below
 careful: Any = exact | {"fastmath": {"contract", "nsz"}, "forceinline": True}
-inlined: Any = {"forceinline": True, **fast}  # a call would cost as much as the loop in the function
 LOG2_E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
 HALVINGS = F(100 * 1.4426950408889634)  # exp(-x / beta) is so many halvings for each unit of x
 MOVER = F(1.5 * 2**23)  # a number added to it loses its fraction, and its whole part stands in the last bits
@@ -148,14 +147,6 @@ def new_work(n: Any) -> Any:
 
 
 @njit(**fast)
-def new_out(n: Any) -> Any:
-    """Gradients by the lower corner of box 1, its side, and the side of box 2: (n,) each. That by the lower corner of
-    box 2 is the first with the other sign, because nothing changes when both boxes move together.
-    """
-    return np.empty(n, F), np.empty(n, F), np.empty(n, F)
-
-
-@njit(**fast)
 def measure(box: Any, n: Any, work: Any) -> None:
     """The softplus sizes of whole boxes, and the derivatives of their logarithms, n numbers."""
     side, sizes, rate = box[2], work[5], work[6]
@@ -183,29 +174,20 @@ def intersect(low1: Any, depth1: Any, low2: Any, depth2: Any, n: Any, work: Any)
         sizes[k], slope[k] = softplus(-low[k] - depth[k] - OFFSET)
 
 
-@njit(**inlined)
+@njit(forceinline=True, **fast)
 def share(part: Any, whole: Any) -> Any:
     """(p, dp / dlog p) for volumes as `product` gives them; p is at most 1."""
     p = F(math.ldexp(part[0] / whole[0], max(part[1] - whole[1], -1000)))
     return (p, p) if p <= F(1) else (F(1), F(0))
 
 
-@njit(**inlined)
-def pull(g: Any, work: Any, out: Any) -> None:
-    """`out` becomes g times the derivatives of the logarithm of the intersection's volume."""
-    slope, lower, upper = work[0], work[1], work[2]
-    by_corner, by_first, by_second = out
-    for k in range(len(by_corner)):
-        by_first[k] = g * slope[k] * upper[k]
-        by_corner[k] = g * slope[k] * (upper[k] - lower[k])
-    for k in range(len(by_corner)):
-        by_second[k] = g * slope[k] - by_first[k]
-
-
 @njit(**fast)
-def pull_all(factor: Any, n: Any, work: Any) -> None:
-    """`pull` for many boxes at once, n numbers, with a factor each. It overwrites the arrays of the intersections: the
-    slopes become gradients by the side of box 2, the weights those by the lower corner and by the side of box 1.
+def pull(factor: Any, n: Any, work: Any) -> None:
+    """The derivatives of the logarithms of the intersections' volumes, times a factor each, n numbers.
+
+    They overwrite the arrays of the intersections: the slopes become gradients by the side of box 2, the weights those
+    by the lower corner of box 1 and by its side. By the lower corner of box 2 it is that of box 1 with the other sign,
+    because nothing changes when both boxes move together.
     """
     slope, lower, upper = work[0], work[1], work[2]
     for k in range(n):
@@ -257,20 +239,16 @@ def place(row: Any, shift: Any, scale: Any, box: Any) -> None:
 
 
 @njit(**fast)
-def push_row(g_row: Any, box: Any, sign: Any, by_corner: Any, by_side: Any) -> None:
-    """Add the gradient of a box, by its lower corner times sign and by its side, to that of its entity's row."""
-    d, by_log = len(g_row) // 2, box[3]
-    add(g_row, 0, sign, by_corner, 0, d)
+def push(g_row: Any, g_shift: Any, g_scale: Any, box: Any, by: Any) -> None:
+    """Add the gradient of a box, by its lower corner and by its side, to that of its entity's row and of the map that
+    moved it.
+    """
+    d, by_log, by_scale, (by_corner, by_side) = len(g_shift), box[3], box[4], by
+    add(g_row, 0, F(1), by_corner, 0, d)
+    add(g_shift, 0, F(1), by_corner, 0, d)
     for k in range(d):
         g_row[U(d) + U(k)] += by_side[k] * by_log[k]
-
-
-@njit(**fast)
-def push_map(g_shift: Any, g_scale: Any, box: Any, sign: Any, by_corner: Any, by_side: Any) -> None:
-    """Add the gradient of a box to that of the relation's map that moved it; arguments as for `push_row`."""
-    by_scale = box[4]
-    add(g_shift, 0, sign, by_corner, 0, len(g_shift))
-    for k in range(len(g_scale)):
+    for k in range(d):
         g_scale[k] += by_side[k] * by_scale[k]
 
 

@@ -19,20 +19,17 @@ from unkgcp.training.box_geometry import (
     intersect,
     measure,
     new_box,
-    new_out,
     new_work,
     norm,
     place,
     product,
     pull,
-    pull_all,
-    push_map,
-    push_row,
+    push,
     share,
     stage,
     widen,
 )
-from unkgcp.training.compiled_common import F, U, exact, fact_error, fast, fetch_row
+from unkgcp.training.compiled_common import F, U, exact, fact_error, fast
 
 GROUP = 5  # corruptions computed side by side, in arrays GROUP times as long, which still fit into the first cache
 
@@ -66,7 +63,7 @@ def corrupted(at_head, count, others, fixed, of_other, whole_tail, weight, scrat
         factor[j * d : (j + 1) * d] = g
     if by_whole == F(0):
         return loss, by_whole
-    pull_all(factor, n, work)
+    pull(factor, n, work)
     if not at_head:
         slope, rate = work[0], work[6]
         for k in range(n):
@@ -103,8 +100,8 @@ def shard_gradient(batch, first, last, facts, places, tables, gradients, weights
     w_side, w_other = F(weights.side) * weight, F(weights.box) * weight
     of_head, of_tail, of_other = new_box(d), new_box(d), new_box(GROUP * d)
     fixed, others = (np.empty(GROUP * d, F), np.empty(GROUP * d, F)), np.empty(GROUP, np.int64)
-    work, out = new_work(GROUP * d), new_out(d)
-    scratch = work, np.empty(GROUP * d, F), np.empty(GROUP), np.empty(GROUP, np.int64), np.empty(GROUP, F)
+    work, factor = new_work(GROUP * d), np.empty(GROUP * d, F)
+    scratch = work, factor, np.empty(GROUP), np.empty(GROUP, np.int64), np.empty(GROUP, F)
     sums = np.empty(d, F), np.empty(d, F), np.empty(d, F)
     # gradients by corner and by side of the two boxes of a fact
     by_head, by_tail = (np.empty(d, F), np.empty(d, F)), (np.empty(d, F), np.empty(d, F))
@@ -126,10 +123,11 @@ def shard_gradient(batch, first, last, facts, places, tables, gradients, weights
         error, g = fact_error(p, confidence[fact], quantile)
         loss += weight * error
         by_whole = g * by_log * weight
-        pull(by_whole, work, out)
+        factor[:d] = by_whole
+        pull(factor, d, work)
         for k in range(d):
-            by_head[0][k], by_head[1][k] = out[0][k], out[1][k]
-            by_tail[0][k], by_tail[1][k] = -out[0][k], out[2][k]
+            by_head[0][k], by_head[1][k] = work[1][k], work[2][k]
+            by_tail[0][k], by_tail[1][k] = -work[1][k], work[0][k]
             rate[k] = work[6][k]
         for side in range(2):
             at_head, at = side == 0, 2 * side
@@ -144,7 +142,6 @@ def shard_gradient(batch, first, last, facts, places, tables, gradients, weights
                 other = drawn[i, side * negatives + j]
                 if other >= 0:
                     others[count] = places[other]
-                    fetch_row(g_entity, others[count])
                     stage(values[others[count]], maps[at], maps[at + 1], of_other, count * d)
                     count += 1
                 if count == GROUP or (j == negatives - 1 and count > 0):
@@ -162,10 +159,8 @@ def shard_gradient(batch, first, last, facts, places, tables, gradients, weights
             add(still[1], 0, F(1), sums[2], 0, d)
         # the fact and the corruptions of its head depend on the volume of the tail's box
         add(by_tail[1], 0, -by_whole, rate, 0, d)
-        push_row(g_h, of_head, F(1), by_head[0], by_head[1])
-        push_map(g_maps[0], g_maps[1], of_head, F(1), by_head[0], by_head[1])
-        push_row(g_t, of_tail, F(1), by_tail[0], by_tail[1])
-        push_map(g_maps[2], g_maps[3], of_tail, F(1), by_tail[0], by_tail[1])
+        push(g_h, g_maps[0], g_maps[1], of_head, by_head)
+        push(g_t, g_maps[2], g_maps[3], of_tail, by_tail)
         for side in range(2):
             e, g_e = (h, g_h) if side == 0 else (t, g_t)
             for k in range(d):

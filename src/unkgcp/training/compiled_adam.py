@@ -15,9 +15,8 @@ import math
 from numba import prange
 
 from unkgcp.loops import njit
-from unkgcp.training.compiled_common import F, exact, fetch_row
+from unkgcp.training.compiled_common import F, exact
 
-AHEAD = 4  # how many rows ahead of the current one are prefetched
 FREE = -1  # instead of a place: nothing in the batch reads the row
 
 # fmt: off
@@ -75,16 +74,6 @@ def later(parameter, first, second, row, k, size, eps):
     return parameter[row, k] - size * first[row, k] / (math.sqrt(second[row, k]) + eps)
 
 
-@njit(forceinline=True, **exact)
-def ask_ahead(parameter, first, second, rows, at):
-    """The row at a position; one that comes soon is prefetched."""
-    soon = rows[min(at + AHEAD, len(rows) - 1)]
-    fetch_row(parameter, soon)
-    fetch_row(first, soon)
-    fetch_row(second, soon)
-    return rows[at]
-
-
 @njit(parallel=True, **exact)
 def read_rows(table, entities, rates, now, count, blocks):
     """Write the first `count` touched rows to their places, as they are after the steps before `now`."""
@@ -92,7 +81,7 @@ def read_rows(table, entities, rates, now, count, blocks):
     values, rows, shrunk, done = entities.values, entities.touched[:count], entities.shrunk, entities.done
     for block in prange(blocks):
         for at in range(block * count // blocks, (block + 1) * count // blocks):
-            row = ask_ahead(parameter, first, second, rows, at)
+            row = rows[at]
             size, eps, shrunk[at, 0], shrunk[at, 1] = missed(rates, done[row], now)
             for k in range(parameter.shape[1]):
                 values[at, k] = later(parameter, first, second, row, k, size, eps)
@@ -106,7 +95,7 @@ def write_rows(table, entities, rates, now, count, blocks):
     rows, lr, eps = touched[:count], F(rates[0, now]), F(rates[1, now])
     for block in prange(blocks):
         for at in range(block * count // blocks, (block + 1) * count // blocks):
-            row = ask_ahead(parameter, first, second, rows, at)
+            row = rows[at]
             gradient, by_first, by_second = summed(gradients, at), shrunk[at, 0], shrunk[at, 1]
             for k in range(parameter.shape[1]):
                 adam(parameter, first, second, row, k, values[at, k], by_first, by_second, gradient[k], lr, eps)

@@ -13,10 +13,7 @@ from collections import namedtuple
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import prange, types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from numba import prange
 
 import unkgcp.training.randomness as randomness
 from unkgcp.loops import njit
@@ -84,31 +81,6 @@ class DrawnBatch(namedtuple("DrawnBatch", "rows drawn fresh fresh_scores soft we
 
 
 # fmt: off
-
-
-@intrinsic
-def fetch(typing: Any, table: Any, row: Any, column: Any) -> Any:
-    """Prefetch the cache line of table[row, column]: ask for it without waiting."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = signature.args[0]
-        array = context.make_array(kind)(context, builder, arguments[0])
-        place = cgutils.get_item_pointer(context, builder, kind, array, list(arguments[1:]), wraparound=False)
-        number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
-        shape = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        call = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0")
-        # for reading, into the second cache, as data rather than code
-        builder.call(call, [builder.bitcast(place, byte), number(0), number(1), number(1)])
-        return context.get_dummy_value()
-
-    return types.void(table, types.int64, types.int64), code
-
-
-@njit(forceinline=True, **fast)
-def fetch_row(table: Any, row: Any) -> None:
-    """Prefetch a whole row. Rows that are read in random order would otherwise be waited for one after the other."""
-    for k in range(0, table.shape[1], LINE):
-        fetch(table, np.int64(row), np.int64(k))
 
 
 @njit(**fast)

@@ -30,7 +30,7 @@ from unkgcp.training.compiled_common import (
     TrainedTable,
     fill_set,
 )
-from unkgcp.training.config import DISTMULT, Member, TrainConfig, learning_rate_at
+from unkgcp.training.config import DISTMULT, Member, TrainConfig
 from unkgcp.training.losses import Pool, capacity, fact_batch, rules, share_at
 
 NUMBERS = 500_000
@@ -151,7 +151,7 @@ class CompiledEngine(Engine):
         tables = tuple(TrainedTable(*(part.numpy() for part in table)) for table in self._trained.values())
         opened = config.uses_pool and epoch >= config.pool_from
         pool = ScoredPool(self.pool.triples[0].numpy(), self.pool.scores[0].numpy(), opened)
-        threads, rate = numba.get_num_threads(), learning_rate_at(config, epoch)
+        threads = numba.get_num_threads()
         count = (
             1 if self._rules else self.steps
         )  # steps in one call: autograd comes before each that has rules
@@ -164,7 +164,7 @@ class CompiledEngine(Engine):
                     order[called],
                     int(self.step),
                     start,
-                    epoch_rates(rate, int(self.step), count),
+                    epoch_rates(config.learning_rate, int(self.step), count),
                     np.float32(config.momentum),
                     columns,
                     tables,

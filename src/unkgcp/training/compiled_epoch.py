@@ -16,9 +16,6 @@ from unkgcp.training.compiled_adam import (
 )
 from unkgcp.training.compiled_common import DrawnBatch, F, U, below, draw, draw_all, exact
 
-box_gradient, insert = box_kernels.gradient_all, distmult_kernels.insert
-distmult_gradient = distmult_kernels.gradient_all
-
 # fmt: off
 
 
@@ -41,24 +38,22 @@ def run_epoch(
     if lazy:
         entities.places[:] = FREE
     for now in range(steps):
-        rows, chosen, n_facts = order[now], -1, 0
-        for fact in rows:
-            n_facts += fact >= 0
+        rows, chosen = order[now], -1
         draw_all(rows, start, facts, drawing, len(pool.scores), drawn, shards)
         if len(soft.bounds) > 0:
             chosen = below(draw(soft.base, U(step)), len(soft.bounds))
-        batch = DrawnBatch(rows, drawn, fresh, fresh_scores, chosen, F(1.0 / n_facts))
+        batch = DrawnBatch(rows, drawn, fresh, fresh_scores, chosen, F(1.0 / np.count_nonzero(rows >= 0)))
         if lazy:
             count = touch_batch(batch, facts, soft, pool, entities)
             read_rows(entity, entities, rates, now, count, blocks)
         if boxes is None:
-            losses[now] = distmult_gradient(
+            losses[now] = distmult_kernels.gradient_all(
                 batch, facts, entities, relation, model, entity.gradients, weights, soft, pool
             )
             if pool.open:
-                insert(batch, start, facts, pool)
+                distmult_kernels.insert(batch, start, facts, pool)
         else:
-            losses[now] = box_gradient(batch, facts, entities, relation, entity.gradients, weights)
+            losses[now] = box_kernels.gradient_all(batch, facts, entities, relation, entity.gradients, weights)
         if lazy:
             write_rows(entity, entities, rates, now, count, blocks)
         else:

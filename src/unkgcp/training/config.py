@@ -36,7 +36,7 @@ BOUNDS = {
     **dict.fromkeys(("batch_size", "epochs", "patience", "validate_every", "pool_size"), (1, math.inf)),
     **dict.fromkeys(("negatives", "min_steps", "max_steps", "start_deviation"), (0, math.inf)),
     **dict.fromkeys(("negative_weight", "regularization", "softlogic_weight", "logic_weight"), (0, math.inf)),
-    **dict.fromkeys(("momentum", "decay", "pool_share"), (0, 1)),
+    **dict.fromkeys(("momentum", "pool_share"), (0, 1)),
 }
 """The least and the largest value of a field."""
 ALLOWED_TYPES: dict[str, tuple[type, ...]] = {
@@ -79,7 +79,6 @@ class TrainConfig:
     regularization: float = 0.0  # times (|h|^2 + |r|^2 + |t|^2) / 2 a fact
     softlogic_weight: float = 0.2  # of the one-sided error on a soft-logic fact; 0 leaves soft logic out
     momentum: float = 0.0  # gradients add up as g + momentum * (the sum before); 1 never forgets
-    decay: float = 0.0  # share of the learning rate lost, linearly, by the last epoch
     pool_from: int = 20  # passleaf: epoch from which scored corruptions enter the pool
     pool_train_from: int = 30  # passleaf: epoch from which the pool is trained on
     pool_growth: float = 0.02  # passleaf: growth of the pool's share an epoch
@@ -183,11 +182,6 @@ class TrainConfig:
         """The defaults with `values` put in place; unknown keys and wrong types are errors."""
         return _override(cls(), values, where)
 
-    @classmethod
-    def read(cls, path: str | PathLike[str], base: TrainConfig | None = None) -> TrainConfig:
-        """A YAML file of some of the fields, over `base`."""
-        return _override(base or cls(), settings_in(path), str(path))
-
 
 def settings_in(path: str | PathLike[str]) -> dict[str, Any]:
     """What a YAML file says, not yet checked."""
@@ -253,21 +247,20 @@ def config_for(model: str = "ukge", data: str | None = None, protocol: str = "st
 
 
 def config_with(
-    settings: Mapping[str, Any], model: str | None, data: str | None = None, protocol: str = "strict"
+    settings: Mapping[str, Any],
+    model: str | None,
+    data: str | None = None,
+    protocol: str = "strict",
+    where: str = "--config",
 ) -> TrainConfig:
-    """As `config_for`, with these settings put in place; they may name the model, too."""
-    named = _override(TrainConfig(), settings, "--config").model
-    config = _override(config_for(model or named, data, protocol), settings, "--config")
+    """As `config_for`, with the settings of the file `where` put in place; they may name the model, too."""
+    named = _override(TrainConfig(), settings, where).model
+    config = _override(config_for(model or named, data, protocol), settings, where)
     if model is not None and config.model != model:
-        raise InputError(f"--config is for model {config.model}, but --model says {model}; drop one")
+        raise InputError(f"{where} is for model {config.model}, but --model says {model}; drop one")
     return config
 
 
 def quantiles_of(levels: Iterable[float]) -> list[float]:
     """The quantiles at the two ends of intervals of these levels, ascending."""
     return sorted({round(tail, 12) for level in levels for tail in ((1 - level) / 2, (1 + level) / 2)})
-
-
-def learning_rate_at(config: TrainConfig, epoch: int) -> float:
-    """The learning rate of an epoch: constant, or falling in a straight line."""
-    return config.learning_rate * (1.0 - config.decay * epoch / config.epochs)

@@ -24,14 +24,6 @@ from unkgcp.training.compiled_common import F, exact, fact_error, fast
 # Loops take a table and the number of a row, not the row: numba counts the references to every row that is cut out.
 
 
-@njit(**fast)
-def dot(a: Any, i: Any, b: Any, j: Any) -> Any:
-    total = F(0)
-    for k in range(a.shape[1]):
-        total += a[i, k] * b[j, k]
-    return total
-
-
 @njit(forceinline=True, **fast)
 def dot_row(a: Any, b: Any, j: Any) -> Any:
     total = F(0)
@@ -160,14 +152,14 @@ def shard_gradient(batch, first, last, facts, places, tables, gradients, weights
         for k in range(d):
             g_entity[t, k] += dqh[k] * relation[r, k]
         if regular > F(0):
-            scale = regular * weight
-            norm = dot(values, h, values, h) + dot(relation, r, relation, r) + dot(values, t, values, t)
-            loss += F(0.5) * scale * norm
+            scale, squares = regular * weight, F(0)
             for k in range(d):
+                squares += values[h, k] ** 2 + relation[r, k] ** 2 + values[t, k] ** 2
                 g_entity[h, k] += scale * values[h, k]
                 g_relation[r, k] += scale * relation[r, k]
             for k in range(d):
                 g_entity[t, k] += scale * values[t, k]
+            loss += F(0.5) * scale * squares
     if first == 0 and soft_chosen >= 0:
         x, y, z = soft.triples[soft_chosen, 0], soft.triples[soft_chosen, 1], soft.triples[soft_chosen, 2]
         bound, w_soft = soft.bounds[soft_chosen], F(weights.soft)

@@ -9,15 +9,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from unkgcp.training.fused_common import corrupt, fact_error
+from unkgcp.training.fused_common import SIZES, corrupt, fact_error
 
 BETA = tl.constexpr(0.01)
 OFFSET = tl.constexpr(2 * 0.5772156649015329 * 0.01)
 TINY = tl.constexpr(1.1754943508222875e-38)
 LARGEST_LOG_SIDE = tl.constexpr(40.0)
-
-# sizes are never compiled in: one compilation serves every graph and number of members
-SIZES = ["n_facts", "n_known", "rounds", "members", "batch", "n_entities", "n_relations"]
 
 # fmt: off
 

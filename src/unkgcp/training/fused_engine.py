@@ -15,8 +15,8 @@ from torch import Tensor
 from unkgcp.training import randomness
 from unkgcp.training.adam_rates import epoch_rates
 from unkgcp.training.batches import TrainingData
-from unkgcp.training.config import Member, TrainConfig, learning_rate_at
-from unkgcp.training.losses import Term
+from unkgcp.training.config import Member, TrainConfig
+from unkgcp.training.losses import Term, rules
 from unkgcp.training.torch_engine import TorchEngine
 
 Launch = Callable[[Tensor], None]
@@ -46,7 +46,7 @@ class FusedEngine(TorchEngine):
 
     def _prepare(self, epoch: int) -> None:
         super()._prepare(epoch)
-        rates = epoch_rates(learning_rate_at(self.config, epoch), epoch * self.steps, self.steps)
+        rates = epoch_rates(self.config.learning_rate, epoch * self.steps, self.steps)
         self.rates.copy_(torch.from_numpy(rates[:2].T))
 
     def _step(self) -> None:
@@ -68,7 +68,7 @@ class FusedEngine(TorchEngine):
 
     def _make_terms(self, phase: int) -> list[Term]:
         self._fused = self._boxes() if self.config.model == "beurre" else self._bilinear(phase)
-        return self._rules()
+        return rules(self.data, self.config, self.members, self.batch_size)
 
     def _arguments(self) -> list[Any]:
         """The first arguments of both kernels: a batch, the tables in the backbone's order, and negatives."""

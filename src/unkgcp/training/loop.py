@@ -35,7 +35,6 @@ from unkgcp.training.losses import error_of
 from unkgcp.training.model import Model, Tables, seen
 from unkgcp.training.score_map import MAP, learn_map
 
-REPORT_EVERY = 0.5  # seconds between two reports of progress: nobody can follow more
 SAVE_EVERY = 1.0  # seconds between two checkpoints: more of them would cost more time than they can save
 CELLS = 1 << 25  # floats of looked-up rows at once in a validation
 
@@ -137,7 +136,7 @@ class Loop:
         self.best = BestTables(kept, [math.inf] * count, [0] * count, [False] * count)
         self.history: list[dict[str, Any]] = []
         self.epoch, self.seconds = 0, 0.0
-        self.reported = self.saved = -math.inf  # when progress and checkpoint were last written
+        self.saved = -math.inf  # when the last checkpoint was written
         if resume and path is not None and path.is_file():
             self._restore(*load(path))
 
@@ -188,9 +187,8 @@ class Loop:
     def _note(self, loss: list[float], error: list[float], speed: float) -> None:
         entry = {"epoch": self.epoch, "loss": loss, "validation": error, "seconds": round(self.seconds, 3)}
         self.history.append(entry)
-        now, last = time.monotonic(), self.epoch == self.job.config.epochs
-        if self.rank == 0 and (last or now - self.reported >= REPORT_EVERY):
-            self.reported, facts = now, self.n_facts * len(self.members) * speed
+        if self.rank == 0:
+            facts = self.n_facts * len(self.members) * speed
             losses = f"loss {sum(loss) / len(loss):.4f}  validation {sum(error) / len(error):.5f}"
             self.job.progress.update(self.epoch, f"{losses}  {facts:,.0f} facts/s")
 

@@ -22,7 +22,7 @@ from unkgcp.files import Field, check_fields
 from unkgcp.graph.facts import Graph, HasTriples, Vocabulary
 from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.loops import run_chunks
-from unkgcp.training.config import DISTMULT, GIVEN, NONE, TrainConfig
+from unkgcp.training.config import DISTMULT, NONE, TrainConfig
 from unkgcp.training.score_map import FIELD, MAP, apply_map
 
 if TYPE_CHECKING:
@@ -108,20 +108,14 @@ class Model:
 
     def _against_all(self, entity: ArrayLike, relation: ArrayLike, *, as_head: bool) -> NDArray[np.float32]:
         """Scores of (entity, relation) (n,) with every entity on the other side: (n, n_entities)."""
-        ids, count = (np.asarray(entity), np.asarray(relation)), len(self.vocabulary.entities)
+        ids, every = (np.asarray(entity), np.asarray(relation)), np.arange(len(self.vocabulary.entities))
         if self.config.model in DISTMULT:  # symmetric: the side of an entity makes no difference
             return self.mapped(distmult_against_all(self.config.model, self.tables, *ids))
-        if not self.config.of_pykeen and self.config.model != GIVEN:
-            from unkgcp.backbones import score_against_all
-
-            return self.mapped(
-                score_against_all(self.backbone, self.parameters, *ids, count, as_head=as_head)
-            )
-        # models that are not made here score single triples only
-        every = np.tile(np.arange(count), len(ids[0]))
-        fixed, of = (np.repeat(column, count) for column in ids)
-        scores = self.score(fixed, of, every) if as_head else self.score(every, of, fixed)
-        return scores.reshape(len(ids[0]), count)
+        scores = np.empty((len(ids[0]), len(every)), np.float32)
+        for row, fixed, of in zip(scores, *ids, strict=True):
+            one, relations = np.full_like(every, fixed), np.full_like(every, of)
+            row[:] = self.score(one, relations, every) if as_head else self.score(every, relations, one)
+        return scores
 
     @classmethod
     def from_tensors(

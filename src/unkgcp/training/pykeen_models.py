@@ -31,7 +31,7 @@ from unkgcp.training.losses import Corruptions
 from unkgcp.training.model import Model
 from unkgcp.training.score_map import apply_map, learn_map
 
-UNUSED = ("regularization", "momentum", "decay", "quantile")  # settings without effect on models of PyKEEN
+UNUSED = ("regularization", "momentum", "quantile")  # settings without effect on models of PyKEEN
 
 
 def from_pykeen(found: Any, training: Graph, factory: Any = None, *, name: str | None = None) -> GivenModel:
@@ -49,7 +49,8 @@ def from_pykeen(found: Any, training: Graph, factory: Any = None, *, name: str |
         raise InputError(
             "the labels of the model are not known: give the triples factory it was trained with"
         )
-    vocabulary = Vocabulary.of(*(_in_order(ids) for ids in (factory.entity_to_id, factory.relation_to_id)))
+    named = factory.entity_to_id, factory.relation_to_id
+    vocabulary = Vocabulary.of(*(sorted(ids, key=ids.__getitem__) for ids in named))
     own = training.over(vocabulary)
     rows = np.flatnonzero(in_vocabulary(own))
     if 2 * len(rows) < len(training):
@@ -67,10 +68,6 @@ def from_pykeen(found: Any, training: Graph, factory: Any = None, *, name: str |
             return apply_map(points, raw_scores(module, head, relation, tail))
 
     return given(Scored(), vocabulary, training, name=name or f"PyKEEN's {type(module).__name__}")
-
-
-def _in_order(ids: Mapping[str, int]) -> list[str]:
-    return sorted(ids, key=ids.__getitem__)
 
 
 def raw_scores(module: Any, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float64]:

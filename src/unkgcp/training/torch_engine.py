@@ -14,7 +14,7 @@ from torch import Tensor
 
 import unkgcp.training.randomness as randomness
 from unkgcp.training.batches import Engine, Lookup, TrainingData, initial_tables
-from unkgcp.training.config import Member, TrainConfig, learning_rate_at
+from unkgcp.training.config import Member, TrainConfig
 from unkgcp.training.losses import (
     Corruptions,
     FactBatch,
@@ -59,9 +59,8 @@ class TorchEngine(Engine):
         self.flat.grad = torch.zeros_like(self.flat)
         self.tables, self.gradients = _views(self.flat, tables), _views(self.flat.grad, tables)
         self.lookup = Lookup(self.backbone, self.tables, self.gradients)
-        self.rate = torch.tensor(config.learning_rate, device=device)
         capturable = device.type == "cuda"
-        rate = self.rate if capturable else config.learning_rate
+        rate = torch.tensor(config.learning_rate, device=device) if capturable else config.learning_rate
         self.adam = torch.optim.Adam([self.flat], lr=rate, fused=True, capturable=capturable)
         self.adam.state[self.flat] = {
             "step": torch.zeros((), device=device),
@@ -108,10 +107,6 @@ class TorchEngine(Engine):
         self.start.fill_(epoch * n)
         self.place.zero_()
         self.loss.zero_()
-        rate = learning_rate_at(self.config, epoch)
-        self.rate.fill_(rate)
-        if self.device.type != "cuda":
-            self.adam.param_groups[0]["lr"] = rate
         self.share.fill_(share_at(self.config, epoch))
         phase = 0
         if self.config.uses_pool:
@@ -139,10 +134,7 @@ class TorchEngine(Engine):
             terms.append(partial(norm_term, config.regularization))
         if config.model == "beurre":
             terms.append(partial(box_norm_term, config.side_regularization, config.box_regularization))
-        return terms + self._rules()
-
-    def _rules(self) -> list[Term]:
-        return rules(self.data, self.config, self.members, self.batch_size, self.world)
+        return terms + rules(data, config, self.members, self.batch_size, self.world)
 
     def _batch(self) -> FactBatch:
         """The current batch: this process's share of it."""

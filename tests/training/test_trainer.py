@@ -96,6 +96,13 @@ def test_early_stopping_keeps_the_best_model() -> None:
     assert same(trained, short)
 
 
+@pytest.mark.parametrize(("first", "second"), [(0.0, 9.0), (9.0, 1e-9)])
+def test_held_out_facts_choose_whether_a_model_is_regularised(first: float, second: float) -> None:
+    chosen = train(FACTS, config=replace(QUICK, regularization=first, try_regularization=second))
+    assert chosen.config.regularization < 1
+    assert same(chosen, train(FACTS, config=chosen.config))
+
+
 def test_quantile_models_bracket_the_confidences() -> None:
     facts = learnable_graph(2000)
     models = train_quantiles(facts, levels=(0.8,), config=replace(QUICK, epochs=30))

@@ -35,7 +35,10 @@ BOUNDS = {
     "dimension": (1, 1 << 16),
     **dict.fromkeys(("batch_size", "epochs", "patience", "validate_every", "pool_size"), (1, math.inf)),
     **dict.fromkeys(("negatives", "min_steps", "max_steps", "start_deviation"), (0, math.inf)),
-    **dict.fromkeys(("negative_weight", "regularization", "softlogic_weight", "logic_weight"), (0, math.inf)),
+    **dict.fromkeys(
+        ("negative_weight", "regularization", "try_regularization", "softlogic_weight", "logic_weight"),
+        (0, math.inf),
+    ),
     **dict.fromkeys(("momentum", "pool_share"), (0, 1)),
 }
 """The least and the largest value of a field."""
@@ -77,6 +80,7 @@ class TrainConfig:
     negative_weight: float = 1.0
     filter_negatives: bool = True  # never draw a training fact as a negative
     regularization: float = 0.0  # times (|h|^2 + |r|^2 + |t|^2) / 2 a fact
+    try_regularization: float = 0.0  # where not 0, a second model is trained with it; held-out facts choose
     softlogic_weight: float = 0.2  # of the one-sided error on a soft-logic fact; 0 leaves soft logic out
     momentum: float = 0.0  # gradients add up as g + momentum * (the sum before); 1 never forgets
     pool_from: int = 20  # passleaf: epoch from which scored corruptions enter the pool

@@ -6,6 +6,7 @@ The functions here decide on device and kernels and on the facts held out for ea
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from unkgcp.backbones import import_backbone
 from unkgcp.errors import InputError, missing
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.known_facts import hold_out_known
-from unkgcp.progress import Progress, Silent
+from unkgcp.progress import Part, Progress, Silent
 from unkgcp.training.config import NONE, Member, TrainConfig, config_for, quantiles_of
 from unkgcp.training.model import Model, NoModel, Tables
 
@@ -108,24 +109,37 @@ def train(
 
     Early stopping uses a slice held out of `facts`, or `validation` if given. The seed determines the result.
     `model="none"` trains nothing: the result knows the facts, for the method `evidence`, and needs no torch.
-    `initial` are the tables of a model to go on from; its ids must mean the same here.
+    `initial` are the tables of a model to go on from; its ids must mean the same here. Where the configuration names a
+    regularization to try, it trains a model without and one with it, and gives the better one.
     """
     config = config or config_for(model)
     if config.model == NONE:
         return NoModel.of(facts, seed)
-    (trained,) = train_many(
-        facts,
-        [Member(seed, config.quantile)],
-        config,
-        validation=validation,
-        softlogic=softlogic,
-        device=device,
-        progress=progress,
-        checkpoint_path=checkpoint,
-        resume=resume,
-        initial=initial,
-    )
-    return trained
+    tried = [replace(config, try_regularization=0.0)]
+    if config.try_regularization:
+        tried.append(replace(tried[0], regularization=config.try_regularization))
+    trained: list[Model] = []
+    share = config.epochs / len(tried)  # of the progress
+    for number, settings in enumerate(tried):
+        path = Path(checkpoint) if checkpoint is not None else None
+        part = Part(progress or Silent(), number * share, (number + 1) * share, config.epochs)
+        trained += train_many(
+            facts,
+            [Member(seed, config.quantile)],
+            settings,
+            validation=validation,
+            softlogic=softlogic,
+            device=device,
+            progress=part,
+            checkpoint_path=path and path.with_name(f"{path.stem}{'-regularized' * number}{path.suffix}"),
+            resume=resume,
+            initial=initial,
+        )
+        if trained[-1].interrupted:
+            break
+    errors = [min((entry["validation"] for entry in model.history), default=math.inf) for model in trained]
+    best = trained[int(np.argmin(errors))]
+    return replace(best, interrupted=trained[-1].interrupted)
 
 
 def train_quantiles(
@@ -174,7 +188,7 @@ def _facts_alone(config: TrainConfig | None, model: str) -> TrainConfig:
     config = config or config_for(model)
     if config.uses_pool:
         raise InputError("quantiles do not go with passleaf's pseudo-labels; use ukge or beurre")
-    return replace(config, negatives=0, softlogic_weight=0.0)
+    return replace(config, negatives=0, softlogic_weight=0.0, try_regularization=0.0)
 
 
 def _lengths(facts: Graph) -> Graph:

@@ -20,11 +20,8 @@ from unkgcp.training import (
     Member,
     TrainConfig,
     box_geometry,
-    box_kernels,
     compiled_adam,
     compiled_common,
-    compiled_epoch,
-    distmult_kernels,
     train_many,
 )
 from unkgcp.training.adam_rates import epoch_rates
@@ -100,8 +97,10 @@ def test_one_batch_has_the_gradient_of_autograd(case: str) -> None:
         own = float(by_name[name].abs().max())
         assert own > 0
         scale = largest if gradient.numel() == 1 else own
-        # boxes divide distances by beta = 0.01, so that roundings of coordinates count a hundredfold
-        assert_within(gradient.flatten() * 10, by_name[name], scale * (1e-3 if "beurre" in case else 1e-5))
+        # 30 facts with up to 22 corruptions are summed, each after a sum over 10 dimensions and some ten roundings
+        # more; boxes divide distances by beta = 0.01, so that roundings of coordinates count a hundredfold
+        rounding = apart(30 * 23 + 10 + 10, scale / 0.01 if "beurre" in case else scale)
+        assert_within(gradient.flatten() * 10, by_name[name], rounding)
     assert float(losses[0]) == pytest.approx(float(losses[1]), rel=1e-4)
 
 
@@ -200,19 +199,6 @@ def test_steps_made_together_move_a_row_as_far_as_single_ones(
     assert_within(parameter, moved, left_out + apart(10 + 3 * min(gap, 100), np.abs(moved)))
     assert_within(first, m, apart(gap + 3, np.abs(m)) + 1e-37)
     assert_within(second, v, apart(gap + 3, v) + 1e-37)
-
-
-def test_every_loop_says_how_exact_it_is() -> None:
-    """numba compiles one that does not as its first caller is, so that results would depend on who calls first."""
-    modules = (compiled_common, compiled_adam, compiled_epoch, distmult_kernels, box_geometry, box_kernels)
-    loops = {
-        name: value.targetoptions
-        for module in modules
-        for name, value in vars(module).items()
-        if hasattr(value, "targetoptions")
-    }
-    assert len(loops) > 40
-    assert [name for name, options in loops.items() if "fastmath" not in options] == []
 
 
 ONE_VERSION = """

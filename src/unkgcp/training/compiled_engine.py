@@ -107,7 +107,10 @@ class CompiledEngine(Engine):
         self.pool = Pool([member], capacity(config, n, self.batch_size), device)
         self.step = torch.zeros((), dtype=torch.int64)
         self.first_bad = torch.full((), -1, dtype=torch.int64)
-        self._known = _key_set(data.known.numpy()) if config.filter_negatives else np.zeros(0, np.int64)
+        room = 1 << max(4, (2 * len(data.known)).bit_length()) if config.filter_negatives else 0
+        self._known = np.full(room, -1, np.int64)
+        if room:
+            fill_set(data.known.numpy(), self._known)
         soft = data.softlogic
         some = len(soft) if config.softlogic_weight else 0
         self._soft = SoftLogic(
@@ -214,9 +217,3 @@ def _zeros(*shape: int) -> Tensor:
     room = np.zeros(math.prod(shape) + LINE, np.float32)
     begin = -room.ctypes.data % (4 * LINE) // 4
     return torch.from_numpy(room[begin : begin + math.prod(shape)].reshape(shape))
-
-
-def _key_set(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    table = np.full(1 << max(4, (2 * len(keys)).bit_length()), -1, np.int64)
-    fill_set(keys, table)
-    return table

@@ -61,10 +61,10 @@ class FusedEngine(TorchEngine):
         step_all[(-(-count // size),)](
             self.flat, gradient, *moments, self.rates, self.place, self.config.momentum, count, BLOCK=size
         )
-        members = len(self.members)
         count_step[(1,)](
-            self.step_loss, self.loss, self.first_bad, self.step, self.place, members, LANES=_power(members)
-        )
+            self.step_loss, self.loss, self.first_bad, self.step, self.place, len(self.members),
+            LANES=_power(len(self.members)),
+        )  # fmt: skip
 
     def _make_terms(self, phase: int) -> list[Term]:
         self._fused = self._boxes() if self.config.model == "beurre" else self._bilinear(phase)
@@ -97,7 +97,6 @@ class FusedEngine(TorchEngine):
         staged = grid[0] * 2 * count if phase else 1
         fresh = torch.full((staged,), -1, dtype=torch.int32, device=self.device)
         values = torch.zeros(staged, device=self.device)
-        some_soft = bool(len(soft) and config.softlogic_weight)
 
         def launch(loss: Tensor) -> None:
             bilinear_batch[grid](
@@ -105,7 +104,7 @@ class FusedEngine(TorchEngine):
                 pool.triples, pool.scores, places, self.share, choice, draws, fresh, values,
                 loss, *sizes, config.negative_weight, config.regularization, config.softlogic_weight,
                 RECTIFIED=config.model == "ukge-rect", PHASE=phase,
-                SOFT=some_soft, **constants,
+                SOFT=bool(len(soft) and config.softlogic_weight), **constants,
             )  # fmt: skip
             if phase:
                 pool_insert[grid](
@@ -121,10 +120,12 @@ class FusedEngine(TorchEngine):
         from unkgcp.training.fused_boxes import box_batch
 
         config, constants, sizes, arguments = self.config, self._constants(), self._sizes(), self._arguments()
-        weights = (config.negative_weight, config.side_regularization, config.box_regularization)
 
         def launch(loss: Tensor) -> None:
-            box_batch[(sizes[0] * sizes[1],)](*arguments, loss, *sizes, *weights, **constants)
+            box_batch[(sizes[0] * sizes[1],)](
+                *arguments, loss, *sizes, config.negative_weight, config.side_regularization,
+                config.box_regularization, **constants,
+            )  # fmt: skip
 
         return launch
 

@@ -28,7 +28,6 @@ from unkgcp.training.score_map import FIELD, MAP, apply_map
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from unkgcp.backbones import Backbone
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.integer[Any]]
@@ -62,12 +61,6 @@ class Model:
         """The model's name in messages and tables."""
         return self.config.model
 
-    @property
-    def backbone(self) -> Backbone:
-        from unkgcp.backbones import get
-
-        return get(self.config.model)
-
     @cached_property
     def parameters(self) -> dict[str, Tensor]:
         """The tables as torch tensors, without a copy."""
@@ -85,9 +78,9 @@ class Model:
         ids = [np.asarray(column) for column in (head, relation, tail)]
         if self.config.model in DISTMULT:
             return self.mapped(distmult_scores(self.config.model, self.tables, *ids))
-        from unkgcp.backbones import score_ids
+        from unkgcp.backbones import get, score_ids
 
-        return self.mapped(score_ids(self.backbone, self.parameters, *ids))
+        return self.mapped(score_ids(get(self.config.model), self.parameters, *ids))
 
     def mapped(self, score: NDArray[np.float32]) -> NDArray[np.float32]:
         """Scores (...) of the backbone as confidences, where the model has a map."""

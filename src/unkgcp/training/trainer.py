@@ -13,7 +13,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,6 +27,10 @@ from unkgcp.training.model import Model, NoModel, Tables
 
 if TYPE_CHECKING:
     import torch
+
+CLEARLY = (
+    0.95  # of the error on held-out facts: a model with more regularization is chosen if its error is below
+)
 
 
 def train_many(
@@ -110,7 +114,7 @@ def train(
     Early stopping uses a slice held out of `facts`, or `validation` if given. The seed determines the result.
     `model="none"` trains nothing: the result knows the facts, for the method `evidence`, and needs no torch.
     `initial` are the tables of a model to go on from; its ids must mean the same here. Where the configuration names a
-    regularization to try, it trains a model without and one with it, and gives the better one.
+    regularization to try, it trains a second model with it, and gives that one if it is clearly better.
     """
     config = config or config_for(model)
     if config.model == NONE:
@@ -138,8 +142,8 @@ def train(
         if trained[-1].interrupted:
             break
     errors = [min((entry["validation"] for entry in model.history), default=math.inf) for model in trained]
-    best = trained[int(np.argmin(errors))]
-    return replace(best, interrupted=trained[-1].interrupted)
+    chosen = trained[-1] if errors[-1] < CLEARLY * errors[0] else trained[0]
+    return replace(chosen, interrupted=trained[-1].interrupted)
 
 
 def train_quantiles(
@@ -160,8 +164,8 @@ def train_quantiles(
     """
     quantiles = quantiles_of(levels)
     members, config = [Member(seed, quantile) for quantile in quantiles], _facts_alone(config, model)
-    more: dict[str, Any] = {"validation": validation, "device": device, "progress": progress}
-    return dict(zip(quantiles, train_many(facts, members, config, **more), strict=True))
+    models = train_many(facts, members, config, validation=validation, device=device, progress=progress)
+    return dict(zip(quantiles, models, strict=True))
 
 
 def train_length(
@@ -179,8 +183,14 @@ def train_length(
     It learns the median of the lengths, with the pinball loss.
     """
     held = None if validation is None else _lengths(validation)
-    more: dict[str, Any] = {"validation": held, "device": device, "progress": progress}
-    return train_many(_lengths(facts), [Member(seed, 0.5)], _facts_alone(config, model), **more)[0]
+    return train_many(
+        _lengths(facts),
+        [Member(seed, 0.5)],
+        _facts_alone(config, model),
+        validation=held,
+        device=device,
+        progress=progress,
+    )[0]
 
 
 def _facts_alone(config: TrainConfig | None, model: str) -> TrainConfig:

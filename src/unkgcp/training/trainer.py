@@ -143,7 +143,7 @@ def train(
             break
     errors = [min((entry["validation"] for entry in model.history), default=math.inf) for model in trained]
     chosen = trained[-1] if errors[-1] < CLEARLY * errors[0] else trained[0]
-    return replace(chosen, interrupted=trained[-1].interrupted)
+    return replace(chosen, interrupted=True) if trained[-1].interrupted else chosen
 
 
 def train_quantiles(

@@ -101,7 +101,8 @@ def test_early_stopping_keeps_the_best_model() -> None:
 
 @pytest.mark.parametrize(("first", "second"), [(0.0, 9.0), (9.0, 1e-9)])
 def test_held_out_facts_choose_whether_a_model_is_regularised(first: float, second: float) -> None:
-    chosen = train(FACTS, config=replace(QUICK, regularization=first, try_regularization=second))
+    config = replace(QUICK, epochs=40, regularization=first, try_regularization=second)
+    chosen = train(FACTS, config=config)
     assert chosen.config.regularization < 1
     assert same(chosen, train(FACTS, config=chosen.config))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tests.worlds import mirrored_graph
+from tests.worlds import learnable_graph, mirrored_graph
 from unkgcp.conformal.ranks import p_exceeds
 from unkgcp.errors import InputError
 from unkgcp.evidence import EvidenceModel, learn, trees
@@ -80,6 +80,20 @@ def test_a_model_that_knows_nothing_still_covers(parts: tuple[Graph, Graph, Grap
     inside = (result.lower <= test.confidence) & (test.confidence <= result.upper)
     law = stats.betabinom(len(test), 481, 120)
     assert law.cdf(inside.sum()) > 1e-6
+
+
+def test_confidences_in_a_sliver_of_the_range_are_answered_there() -> None:
+    """As narrow, beside the range of the confidences, as where they fill [0, 1]; no mass lies outside that range."""
+    graph, low, size = learnable_graph(1500), 0.9986, 0.0008
+    sliver = graph.with_confidence(np.round(low + size * graph.confidence, 9))
+    widths = []
+    for facts, scale in ((graph, 1.0), (sliver, size)):
+        distribution = learn(facts[:1200], rounds=20).distribution(facts[1200:])
+        ends = distribution.bounds(np.full((300, 1), 0.9))[:, :, 0]
+        assert ends.min() >= facts.confidence.min() - 0.01 * scale
+        assert ends.max() <= facts.confidence.max() + 0.01 * scale
+        widths.append(np.diff(ends).mean() / scale)
+    assert widths[1] < 1.2 * widths[0]
 
 
 def test_the_same_seed_gives_the_same_model(model: EvidenceModel, parts: tuple[Graph, Graph, Graph]) -> None:

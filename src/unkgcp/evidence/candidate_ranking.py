@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.crossfit import FOLDS, CrossFit, fold_of_queries
-from unkgcp.evidence.fact_groups import AnyInts, FactOrder, Ints, places, smallest
+from unkgcp.evidence.fact_groups import AnyInts, FactOrder, Ints, position_type, smallest
 from unkgcp.evidence.trees import Boosting, Trees
 from unkgcp.files import under
 from unkgcp.graph.facts import Graph, Triples
@@ -69,7 +69,7 @@ class Ways:
     kind: AnyInts
     other: AnyInts
     """(S,) kind and end of each step, ascending within an entity."""
-    said: AnyInts
+    value_code: AnyInts
     """(S,) the confidence of its fact, the largest if it is repeated, as a place among the values."""
     values: Floats
     """All different confidences, ascending."""
@@ -87,20 +87,20 @@ class Ways:
     def of(cls, train: Graph, rates: tuple[Ints, NDArray[np.float32]] | None = None) -> Ways:
         """The ways of a graph. `rates`: keys and rates, where they are known already."""
         entities, relations, values = train.n_entities, train.n_relations, distinct(train.confidence)
-        said = places_among(values, train.confidence, smallest(len(values)))
+        value_code = places_among(values, train.confidence, smallest(len(values)))
         order = FactOrder.of(
             [
-                (train.head, train.relation, 0, train.tail, said),
-                (train.tail, train.relation, 1, train.head, said),
+                (train.head, train.relation, 0, train.tail, value_code),
+                (train.tail, train.relation, 1, train.head, value_code),
             ],
             [entities, relations, 2, entities, len(values)],
         )
-        del said
+        del value_code
         first, starts = order.runs(3)
         steps = order.at(first, starts[1:] - 1)  # of repeated facts the largest confidence comes last
         del order, starts
-        kind, other, said = steps.column(1, 2), steps.column(3), steps.column(4)
-        asked = steps.runs(2)
+        kind, other, value_code = steps.column(1, 2), steps.column(3), steps.column(4)
+        questions = steps.runs(2)
         del steps
         by_kind = FactOrder.of([(kind, other)], [2 * relations, entities])
         ends_first, starts = by_kind.runs(1)
@@ -108,9 +108,11 @@ class Ways:
         del by_kind
         count = np.diff(starts).astype(np.float32)
         none = (np.zeros(0, np.int64), np.zeros(0, np.float32))
-        found = cls(entities, 2 * relations, first, kind, other, said, values, ends_first, ends, count, *none)
-        keys, told = found._rates(*asked) if rates is None else rates
-        return replace(found, keys=keys, rates=told)
+        ways = cls(
+            entities, 2 * relations, first, kind, other, value_code, values, ends_first, ends, count, *none
+        )
+        keys, rates_of_keys = ways._rates(*questions) if rates is None else rates
+        return replace(ways, keys=keys, rates=rates_of_keys)
 
     def _rates(self, first: AnyInts, starts: AnyInts) -> tuple[Ints, NDArray[np.float32]]:
         """The ways of known questions that led to an answer, and the share of walks along each that did.
@@ -127,28 +129,30 @@ class Ways:
         chosen = np.random.default_rng(0xA6).permutation(chosen)
         room = min(MOST_WALKS, len(chosen) * (WALKS + 1) * (WALKS + 1))
         keys, hits = np.empty(room, np.int64), np.empty(room, np.int8)
-        asked, marked = (chosen // self.kinds, chosen % self.kinds), np.zeros(self.entities, np.int8)
-        n = compiled.count_ways(*self._steps, *asked, WALKS, marked, keys, hits)
+        questions, marked = (chosen // self.kinds, chosen % self.kinds), np.zeros(self.entities, np.int8)
+        n = compiled.count_ways(*self._steps, *questions, WALKS, marked, keys, hits)
         # the last bit says whether a walk ended at an answer, so that after sorting the walks of a way are neighbours
         walks, count = np.unique(2 * keys[:n] + hits[:n], return_counts=True)
         ways, first = np.unique(walks >> 1, return_index=True)
         if not len(ways):
             return ways, np.zeros(0, np.float32)
-        total, good = np.add.reduceat(count, first), np.add.reduceat(count * (walks & 1), first)
-        told = good > 0
-        return ways[told], (good[told] / (total[told] + DOUBTED)).astype(np.float32)
+        total, answered = np.add.reduceat(count, first), np.add.reduceat(count * (walks & 1), first)
+        useful = answered > 0
+        return ways[useful], (answered[useful] / (total[useful] + DOUBTED)).astype(np.float32)
 
     def _some(self, kind: AnyInts) -> Ints:
         """Up to `A_KIND` randomly drawn questions of each kind, in the order of kinds; `kind` is (n,)."""
-        order = np.random.default_rng(0xA5).permutation(np.arange(len(kind), dtype=places(len(kind))))
+        order = np.random.default_rng(0xA5).permutation(np.arange(len(kind), dtype=position_type(len(kind))))
         kept, taken = [np.zeros(0, np.int64)], np.zeros(self.kinds, np.int64)
         for rows in pieces(len(order)):
             part = order[rows]
             part = part[np.argsort(kind[part], kind="stable")]
-            own = kind[part].astype(np.int64)
-            place = taken[own] + np.arange(len(own)) - np.searchsorted(own, own)
+            kind_of_row = kind[part].astype(np.int64)
+            place = (
+                taken[kind_of_row] + np.arange(len(kind_of_row)) - np.searchsorted(kind_of_row, kind_of_row)
+            )
             kept.append(part[place < A_KIND].astype(np.int64))
-            taken += np.bincount(own, minlength=self.kinds)
+            taken += np.bincount(kind_of_row, minlength=self.kinds)
         every = np.concatenate(kept)
         return every[np.argsort(kind[every], kind="stable")]
 
@@ -158,8 +162,8 @@ class Ways:
 
         table, counts = np.zeros((self.entities, len(NAMES)), np.float32), np.zeros(self.entities, np.int32)
         compiled.gather(*self._steps, self.keys, self.rates, anchor, kind, counts, table)
-        own = slice(self.ends_first[kind], self.ends_first[kind + 1])
-        table[self.ends[own], 0] = self.count[own]
+        of_kind = slice(self.ends_first[kind], self.ends_first[kind + 1])
+        table[self.ends[of_kind], 0] = self.count[of_kind]
         return table
 
     @property
@@ -170,13 +174,18 @@ class Ways:
         """The known answers of a question, ascending, and their confidences."""
         begin, end = int(self.first[anchor]), int(self.first[anchor + 1])
         low, high = begin + np.searchsorted(self.kind[begin:end], [kind, kind + 1])
-        return self.other[low:high], self.values[self.said[low:high]]
+        return self.other[low:high], self.values[self.value_code[low:high]]
 
 
-def _first_look(told: Table, scores: Table) -> Floats:
+def _first_look(ways_led: Table, scores: Table) -> Floats:
     """A rough expectation for every entity, from the rates alone: (entities,). Backbone scores break ties."""
-    share = told[:, 0] / max(float(told[:, 0].sum()), 1.0)
-    missed = (1 - told[:, 1].astype(np.float64)) * (1 - told[:, 3]) * (1 - told[:, 5]) * (1 - 0.5 * share)
+    share = ways_led[:, 0] / max(float(ways_led[:, 0].sum()), 1.0)
+    missed = (
+        (1 - ways_led[:, 1].astype(np.float64))
+        * (1 - ways_led[:, 3])
+        * (1 - ways_led[:, 5])
+        * (1 - 0.5 * share)
+    )
     look = 1 - missed
     return look + 1e-4 * scores.mean(axis=1) if scores.shape[1] else look
 
@@ -202,15 +211,15 @@ class Completer:
         """
         ways, kind = self.ways, 2 * relation + at_head
         scores = _scores(self.backbone, anchor, relation, at_head, None)
-        told = ways.gather(anchor, kind)
-        look = _first_look(told, scores)
+        ways_led = ways.gather(anchor, kind)
+        look = _first_look(ways_led, scores)
         chosen = _best(look, SHORTLIST)
-        table = _features(ways, told, scores, anchor, kind, chosen)
-        found = look - BEHIND
-        found[chosen] = self.trees.probabilities(table)[:, 1]
-        answers, said = ways.answers(anchor, kind)
-        found[answers] = KNOWN + said
-        return found
+        table = _features(ways, ways_led, scores, anchor, kind, chosen)
+        expectation = look - BEHIND
+        expectation[chosen] = self.trees.probabilities(table)[:, 1]
+        answers, confidences = ways.answers(anchor, kind)
+        expectation[answers] = KNOWN + confidences
+        return expectation
 
     def of_questions(self, anchor: NDArray[Any], relation: NDArray[Any], at_head: bool) -> Floats:
         """`expected` of many questions: (n, entities)."""
@@ -280,20 +289,20 @@ def _scores(backbone: CrossFit | None, anchor: int, relation: int, at_head: bool
     return np.stack(rows, axis=1)
 
 
-def _best(look: Floats, most: int) -> Ints:
-    """The places of the `most` largest values, in no order; of equal values the first ones."""
-    if most >= len(look):
+def _best(look: Floats, size: int) -> Ints:
+    """The places of the `size` largest values, in no order; of equal values the first ones."""
+    if size >= len(look):
         return np.arange(len(look))
-    last = -np.partition(-look, most - 1)[most - 1]
+    last = -np.partition(-look, size - 1)[size - 1]
     better, tied = np.flatnonzero(look > last), np.flatnonzero(look == last)
-    return np.concatenate([better, tied[: most - len(better)]])
+    return np.concatenate([better, tied[: size - len(better)]])
 
 
-def _features(ways: Ways, told: Table, scores: Table, anchor: int, kind: int, chosen: Ints) -> Table:
+def _features(ways: Ways, ways_led: Table, scores: Table, anchor: int, kind: int, chosen: Ints) -> Table:
     """The features of some candidates of a question: (n, columns)."""
-    own, most = told[chosen], told[:, 1:].max(axis=0)
-    total = max(float(told[:, 0].sum()), 1.0)
-    same = (
+    chosen_ways, best_rates = ways_led[chosen], ways_led[:, 1:].max(axis=0)
+    total = max(float(ways_led[:, 0].sum()), 1.0)
+    of_question = (
         len(ways.answers(anchor, kind)[0]),
         ways.first[anchor + 1] - ways.first[anchor],
         kind >> 1,
@@ -301,17 +310,17 @@ def _features(ways: Ways, told: Table, scores: Table, anchor: int, kind: int, ch
         total,
         ways.ends_first[kind + 1] - ways.ends_first[kind],
     )
-    parts = [
-        own,
-        own[:, 1:] / np.maximum(most, 1e-9),
-        own[:, :1] / total,
+    columns = [
+        chosen_ways,
+        chosen_ways[:, 1:] / np.maximum(best_rates, 1e-9),
+        chosen_ways[:, :1] / total,
         (ways.first[chosen + 1] - ways.first[chosen])[:, None],
-        np.broadcast_to(np.array(same, np.float32), (len(chosen), len(same))),
+        np.broadcast_to(np.array(of_question, np.float32), (len(chosen), len(of_question))),
     ]
     if scores.shape[1]:
-        beside = scores[chosen]
-        parts += [beside, beside / np.maximum(scores.max(axis=0), 1e-9)]
-    return np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe")
+        chosen_scores = scores[chosen]
+        columns += [chosen_scores, chosen_scores / np.maximum(scores.max(axis=0), 1e-9)]
+    return np.concatenate(columns, axis=1, dtype=np.float32, casting="unsafe")
 
 
 def learn_completer(
@@ -341,9 +350,9 @@ def learn_completer(
     whole = Ways.of(train)
     rates = (whole.keys, whole.rates)
     head, relation, tail = train.head[rows], train.relation[rows], train.tail[rows]
-    given, right = np.where(at_head, tail, head), np.where(at_head, head, tail)
+    anchors, right = np.where(at_head, tail, head), np.where(at_head, head, tail)
     kinds = 2 * relation + at_head
-    answers = [whole.answers(*question)[0].copy() for question in zip(given, kinds, strict=True)]
+    answers = [whole.answers(*question)[0].copy() for question in zip(anchors, kinds, strict=True)]
     del whole  # to save memory there is one index of the graph at a time
     part = Ways.of(train[inside])
     tables, weights = [np.zeros((0, 0), np.float32)] * size, [np.zeros(0)] * size
@@ -352,15 +361,15 @@ def learn_completer(
 
     def work(some: slice) -> None:
         for place in range(size)[some]:
-            anchor, kind = int(given[place]), int(kinds[place])
-            own = None if fold is None else int(fold[rows[place]])
-            scores = _scores(backbone, anchor, kind >> 1, bool(kind & 1), own)
-            told = part.gather(anchor, kind)
-            look = _first_look(told, scores)
+            anchor, kind = int(anchors[place]), int(kinds[place])
+            own_fold = None if fold is None else int(fold[rows[place]])
+            scores = _scores(backbone, anchor, kind >> 1, bool(kind & 1), own_fold)
+            ways_led = part.gather(anchor, kind)
+            look = _first_look(ways_led, scores)
             look[answers[place]] = -1.0
             drawn, weight = _wrong(look, np.random.default_rng((seed, 0xC0DF, place)))
             chosen = np.concatenate([right[place : place + 1], drawn])
-            tables[place] = _features(part, told, scores, anchor, kind, chosen)
+            tables[place] = _features(part, ways_led, scores, anchor, kind, chosen)
             weights[place] = np.concatenate([confidence[place : place + 1], weight])
             if progress is not None:
                 progress.update(next(done), "completions asked")

@@ -115,18 +115,18 @@ def cross_fit(
     from unkgcp.training.trainer import train_many
 
     members = [Member(seed) for seed in seeds]
-    found: list[list[list[Model]]] = []
+    by_variant: list[list[list[Model]]] = []
     for variant, settings in enumerate(variants(config)):
-        found.append([])
+        by_variant.append([])
         for place in range(FOLDS):
             models = train_many(train[fold != place], members, settings, device=device)
             if any(model.interrupted for model in models):
                 raise KeyboardInterrupt
-            found[-1].append([replace(model, facts=None) for model in models])
+            by_variant[-1].append([replace(model, facts=None) for model in models])
             if progress is not None:
                 progress.update(variant * FOLDS + place + 1, f"variant {variant + 1}, fold {place + 1}")
     return [
-        CrossFit(tuple(tuple(models[member] for models in folds) for folds in found))
+        CrossFit(tuple(tuple(models[member] for models in folds) for folds in by_variant))
         for member in range(len(members))
     ]
 

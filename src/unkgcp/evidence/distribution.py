@@ -4,7 +4,9 @@
 is a cell of width 0, an atom. The range between atoms is cut at quantiles of the other facts into coarse cells with
 about equally many facts. Atoms and coarse cells are the classes that a learner tells apart. A coarse cell is cut
 further into pieces, over which its mass is divided as the law of the query says: a location, a scale and the shape of
-standardised errors. A `Distribution` has a mass for every class and for the suggested values of each query.
+standardised errors. Beyond the smallest and the largest confidence of the training facts there is no mass, so that
+confidences may live in any part of [0, 1]. A `Distribution` has a mass for every class and for the suggested values of
+each query.
 
 The interval of a query at the mass t leaves out a mass of (1 - t) / 2 on either side, or less where an atom stands
 there: with F the distribution function, it holds all y with F(y) >= (1 - t) / 2 and F(y-) <= (1 + t) / 2. The
@@ -16,8 +18,8 @@ training facts that were not learned from (at atoms a label counts as if it lay 
 thresholds are in these units.
 
 >>> cells = Cells.of(Values.of(np.array([0.2, 0.5, 0.9])), np.array([0, 1, 1, 1, 2]), atom_share=0.5, coarse=2)
->>> cells.low.tolist(), cells.high.tolist(), cells.class_of_piece.tolist()
-([0.0, 0.5, 0.5, 0.55], [0.5, 0.5, 0.55, 1.0], [1, 0, 1, 2])
+>>> cells.low.round(2).tolist(), cells.high.round(2).tolist(), cells.class_of_piece.tolist()
+([0.0, 0.2, 0.5, 0.5, 0.55, 0.9], [0.2, 0.5, 0.5, 0.55, 0.9, 1.0], [1, 1, 0, 1, 2, 2])
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ ATOM_SHARE, COARSE, FINE = 0.01, 12, 192
 """The share of facts that makes an atom; the number of coarse cells and of pieces."""
 LARGEST = 40  # the largest number of atoms
 GRID = 1e9  # ends are rounded outwards to nine decimals, like all confidences
+BEYOND = (
+    1e-3  # of the range of the confidences, by which mass reaches beyond the smallest and the largest one
+)
 STEPS = 200  # central masses at which `actual` is known
 
 
@@ -77,19 +82,23 @@ class Cells:
         others = counts.copy()
         others[atoms] = 0
         cuts = _cuts(centre, others, coarse)
-        edges = np.union1d(cuts, _cuts(centre, others, fine))
+        seen = centre[counts > 0]
+        beyond = max(BEYOND * float(seen[-1] - seen[0]), 1 / GRID)
+        ends = np.array([seen[0] - beyond, seen[-1] + beyond])
+        edges = np.union1d(np.union1d(cuts, _cuts(centre, others, fine)), ends)
         low, high, atom = _pieces(values.centre[atoms], edges)
         class_of_piece = np.where(atom >= 0, atom, len(atoms) + np.searchsorted(cuts, (low + high) / 2))
         class_of_value = len(atoms) + np.searchsorted(cuts, centre)
         class_of_value[atoms] = np.arange(len(atoms))
-        share = _shares(low, atom, class_of_piece, centre, others)
+        inside = (low >= ends[0]) & (high <= ends[1])
+        share = _shares(low, atom, inside, class_of_piece, centre, others)
         return cls(low, high, class_of_piece, share, class_of_value, len(atoms) + len(cuts) + 1)
 
     def over(self, before: Values, values: Values) -> Cells:
         """The same cells for other values; one that is not among the values `before` gets the class that it lies in."""
         piece = np.minimum(np.searchsorted(self.high, values.centre), len(self.high) - 1)
-        own = before.code(values.low)
-        kinds = np.where(own >= 0, self.class_of_value[own], self.class_of_piece[piece])
+        earlier_code = before.code(values.low)
+        kinds = np.where(earlier_code >= 0, self.class_of_value[earlier_code], self.class_of_piece[piece])
         return replace(self, class_of_value=kinds)
 
     def check(self, values: int) -> None:
@@ -98,7 +107,7 @@ class Cells:
         codes = (self.class_of_piece, self.class_of_value)
         good = (
             0 < self.classes <= LARGEST + COARSE
-            and 0 < pieces <= 2 * LARGEST + 1 + COARSE + FINE
+            and 0 < pieces <= 2 * LARGEST + 3 + COARSE + FINE
             and all(array.shape == (pieces,) for array in (self.high, self.share, self.class_of_piece))
             and self.class_of_value.shape == (values,)
             and all(column.dtype == np.float64 for column in (self.low, self.high, self.share))
@@ -162,10 +171,15 @@ def _pieces(atoms: Floats, edges: Floats) -> tuple[Floats, Floats, Ints]:
     return low, high, number.astype(np.int64)
 
 
-def _shares(low: Floats, atom: Ints, class_of_piece: Ints, centre: Floats, others: Ints) -> Floats:
-    """The share of every piece in its class, by the facts that fall into it; each piece gets half a fact more."""
+def _shares(
+    low: Floats, atom: Ints, inside: NDArray[np.bool_], class_of_piece: Ints, centre: Floats, others: Ints
+) -> Floats:
+    """The share of every piece in its class, by the facts that fall into it.
+
+    Each piece `inside` the range of the confidences gets half a fact more, the others nothing.
+    """
     open_pieces = np.flatnonzero(atom < 0)
-    weight = np.where(atom < 0, 0.5, 1.0)
+    weight = np.where(atom < 0, np.where(inside, 0.5, 0.0), 1.0)
     used = np.flatnonzero(others)
     if len(open_pieces) and len(used):
         at = np.searchsorted(low[open_pieces], centre[used], side="right") - 1
@@ -305,6 +319,6 @@ def actual_masses(distribution: Distribution, label: Floats, seed: int) -> Float
     high = 0.5 * (1.0 + np.where(label < median, -above, above))
     drawn = np.sort(np.abs(2.0 * (low + rng.random(n) * (high - low)) - 1.0))
     held = np.searchsorted(drawn, _MASSES, side="right") / max(n, 1)
-    found = (n * held + DOUBTED * _MASSES) / (n + DOUBTED)
-    found[0], found[-1] = 0.0, 1.0
-    return np.asarray(np.maximum.accumulate(found))
+    blended = (n * held + DOUBTED * _MASSES) / (n + DOUBTED)
+    blended[0], blended[-1] = 0.0, 1.0
+    return np.asarray(np.maximum.accumulate(blended))

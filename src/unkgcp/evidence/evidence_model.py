@@ -134,8 +134,8 @@ class Errors:
         location = predicted * deviation + centre
         edges = np.unique(np.quantile(location, np.arange(1, groups) / groups))
         group = np.searchsorted(edges, location, side="right")
-        places = (np.arange(QUANTILES) + 0.5) / QUANTILES
-        shape = np.stack([np.quantile(error[group == each], places) for each in np.unique(group)])
+        ranks = (np.arange(QUANTILES) + 0.5) / QUANTILES
+        shape = np.stack([np.quantile(error[group == each], ranks) for each in np.unique(group)])
         edges = edges[np.unique(group)[1:] - 1]
         return cls(tuple(locations), tuple(scales), edges, _ascending(shape))
 
@@ -163,8 +163,8 @@ class Law:
     actual: Floats
     """What central masses really hold, see `Distribution`."""
 
-    def distribution(self, found: Features, values: Values) -> Distribution:
-        table, slots = found
+    def distribution(self, features: Features, values: Values) -> Distribution:
+        table, slots = features
         mass = np.zeros(slots.shape)
         if self.suggested is not None:
             mass = np.where(slots >= 0, self.suggested.probabilities(table)[:, :SLOTS], 0.0)
@@ -247,11 +247,11 @@ class EvidenceModel:
 
     def features(self, triples: HasTriples, fold: NDArray[np.int8] | None = None) -> Features:
         """The features of queries, with scores by the backbones of given folds (n,) or of the folds of queries."""
-        found = self.evidence.features(triples)
+        features = self.evidence.features(triples)
         if self.backbone is None:
-            return found
+            return features
         scores = self.backbone.scores(triples, fold)
-        return Features(np.concatenate([found.table, scores], axis=1, dtype=np.float32), found.slots)
+        return Features(np.concatenate([features.table, scores], axis=1, dtype=np.float32), features.slots)
 
     def over(self, train: Graph) -> EvidenceModel:
         """The same trees with features from a graph that has grown; earlier rows and ids keep their meaning.
@@ -281,7 +281,7 @@ class EvidenceModel:
             "actual": law.actual,
             "seed": np.array(self.seed),
         }
-        parts: dict[str, dict[str, NDArray[Any]]] = {
+        by_prefix: dict[str, dict[str, NDArray[Any]]] = {
             "factors": self.evidence.factors.arrays(),
             "cells": arrays_of(law.cells),
             "elsewhere": law.elsewhere.arrays(),
@@ -293,7 +293,9 @@ class EvidenceModel:
             **{f"scale{place}": trees.arrays() for place, trees in enumerate(law.errors.scales)},
         }
         return arrays | {
-            f"{part}.{name}": array for part, own in parts.items() for name, array in own.items()
+            f"{prefix}.{name}": array
+            for prefix, columns in by_prefix.items()
+            for name, array in columns.items()
         }
 
     def with_backbone(self, backbone: CrossFit | None) -> EvidenceModel:
@@ -408,9 +410,9 @@ def learn(
     asking = Part(whole, 0, PARTS["asking"], len(rehearsal.rows))
     tables, slots = [], []
     for place, rows in enumerate(rehearsal.rows):
-        found = Evidence.of(rehearsal.rest(train, rows), values, top).features(train[rows])
-        tables.append(found.table)
-        slots.append(found.slots)
+        features = Evidence.of(rehearsal.rest(train, rows), values, top).features(train[rows])
+        tables.append(features.table)
+        slots.append(features.slots)
         asking.update(place + 1, f"{place + 1} of {len(rehearsal.rows)} folds asked")
     rows = rehearsal.asked()
     table = np.concatenate(tables)
@@ -431,10 +433,10 @@ def learn(
     law = lesson.learned(lesson.best_form(), whole)
     practised = np.random.default_rng((seed, 0xD0B7)).permutation(len(rows))
     practised = np.sort(practised[np.argsort(~lesson.held[practised], kind="stable")][:PRACTISED])
-    told = law.distribution(Features(table[practised], lesson.slots[practised]), values)
+    rehearsed = law.distribution(Features(table[practised], lesson.slots[practised]), values)
     practice = Practice(
-        told.width(DOUBT_LEVEL),
-        told.scores(lesson.confidence[practised]),
+        rehearsed.width(DOUBT_LEVEL),
+        rehearsed.scores(lesson.confidence[practised]),
         train.relation[rows[practised]],
         rehearsal.kinds(train)[practised],
         lesson.held[practised],
@@ -503,11 +505,11 @@ class Lesson:
 
     def learned(self, form: Form, progress: Progress) -> Law:
         """The law of this form, learned from all rows but the held ones."""
-        parts = Part(progress, PARTS["forms"], PARTS["values"], SUGGESTED.rounds + ELSEWHERE.rounds)
-        law = self._law(form, self.rounds, parts)
+        boosting = Part(progress, PARTS["forms"], PARTS["values"], SUGGESTED.rounds + ELSEWHERE.rounds)
+        law = self._law(form, self.rounds, boosting)
         held = self.held
-        told = law.distribution(Features(self.table[held], self.slots[held]), self.values)
-        return replace(law, actual=actual_masses(told, self.confidence[held], self.seed))
+        distribution = law.distribution(Features(self.table[held], self.slots[held]), self.values)
+        return replace(law, actual=actual_masses(distribution, self.confidence[held], self.seed))
 
     def _rows(self, rows: Ints) -> Lesson:
         return replace(
@@ -548,9 +550,9 @@ class Lesson:
         return Law(cells, suggested, elsewhere, errors, IDENTITY)
 
 
-def _interval_score(told: Distribution, label: Floats) -> float:
+def _interval_score(distribution: Distribution, label: Floats) -> float:
     """The mean interval score at `TRIED_LEVELS`."""
-    ends = told.bounds(np.tile(np.array(TRIED_LEVELS), (len(label), 1)))
+    ends = distribution.bounds(np.tile(np.array(TRIED_LEVELS), (len(label), 1)))
     lower, upper = ends[:, 0], ends[:, 1]
     missed = np.maximum(np.maximum(lower - label[:, None], label[:, None] - upper), 0.0)
     return float((upper - lower + 2 / (1 - np.array(TRIED_LEVELS)) * missed).mean())
@@ -573,12 +575,12 @@ def _ascending(shape: Floats) -> Floats:
 
 def _restore_trees(name: str, arrays: Mapping[str, NDArray[Any]]) -> tuple[Trees, ...]:
     """The trees `name0`, `name1`, ..., each with one class: a number."""
-    found: list[Trees] = []
-    while own := under(f"{name}{len(found)}.", arrays):
-        found.append(Trees.restore(own))
-    if any(trees.total != 1 for trees in found):
+    restored: list[Trees] = []
+    while columns := under(f"{name}{len(restored)}.", arrays):
+        restored.append(Trees.restore(columns))
+    if any(trees.total != 1 for trees in restored):
         raise ValueError(f"the trees of the {name} predict more than one number")
-    return tuple(found)
+    return tuple(restored)
 
 
 def _restore_facts(arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) -> Graph:

@@ -38,7 +38,7 @@ def smallest(limit: int) -> type[np.signedinteger[Any]]:
     return np.int16 if limit < 1 << 15 else np.int32 if limit < 1 << 31 else np.int64
 
 
-def places(limit: int) -> type[np.signedinteger[Any]]:
+def position_type(limit: int) -> type[np.signedinteger[Any]]:
     """The integer type for positions in long arrays: 32 bits if the limit allows it, otherwise 64."""
     return np.int32 if limit < 1 << 31 else np.int64
 
@@ -126,7 +126,7 @@ class FactOrder:
         """
         from unkgcp.evidence import group_kernels as compiled
 
-        low, kind = self.shift(until), places(len(self.keys))
+        low, kind = self.shift(until), position_type(len(self.keys))
         count = compiled.count_runs(self.first, self.keys, low)
         first, starts = np.empty(len(self.first), kind), np.empty(count + 1, kind)
         compiled.find_runs(self.first, self.keys, low, first, starts)
@@ -177,10 +177,15 @@ class Values:
         return np.asarray(self.units / UNIT)
 
     @cached_property
+    def step(self) -> float:
+        """A ten-thousandth of their range."""
+        return float(self.centre[-1] - self.centre[0]) / 10_000
+
+    @cached_property
     def whole_powers(self) -> NDArray[np.int64]:
-        """The values in units, in whole thousandths, and the squares of these: (V, 3)."""
-        thousandths = np.rint(self.centre * 1000).astype(np.int64)
-        return np.stack([self.units, thousandths, thousandths**2], axis=1)
+        """The values in units, in whole steps above the smallest one, and the squares of these: (V, 3)."""
+        steps = np.rint((self.centre - self.centre[0]) / (self.step or 1.0)).astype(np.int64)
+        return np.stack([self.units, steps, steps**2], axis=1)
 
     def code(self, confidence: NDArray[np.float64]) -> AnyInts:
         """The code of each confidence, its position among the values: (n,), in few bytes; -1 where it is missing."""
@@ -239,7 +244,7 @@ class FactGroups:
     large: Ints
     """(L,) where the groups of more than `MANY` facts begin."""
     sums: Ints
-    """(L, 3) their sums of `Values.whole_powers`: values in units, in whole thousandths, and squares of these."""
+    """(L, 3) their sums of `Values.whole_powers`: values in units, in whole steps, and squares of these."""
 
     @classmethod
     def of(
@@ -259,7 +264,7 @@ class FactGroups:
         if isinstance(frequent, int):
             frequent = commonest(codes, len(values), frequent)
         order, last = FactOrder.of([[*columns, codes]], [*limits, len(values)]), len(columns)
-        first, single = order.first.astype(places(len(order))), last == 1
+        first, single = order.first.astype(position_type(len(order))), last == 1
         minor = np.zeros(0, np.int32) if single else order.column(1, last - 1)
         sorted_codes = order.column(last)
         del order
@@ -296,7 +301,7 @@ class FactGroups:
         some = size > 0
         size, total, first, second = size[some], total[some], first[some], second[some]
         out[some, 1] = total / size / UNIT
-        out[some, 2] = np.sqrt(np.maximum(second / size - (first / size) ** 2, 0)) / 1000
+        out[some, 2] = np.sqrt(np.maximum(second / size - (first / size) ** 2, 0)) * self.values.step
         out[some, 3:6] = self.values.centre[figures[some, 4:]]
         return out
 

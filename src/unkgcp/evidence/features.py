@@ -28,7 +28,7 @@ from unkgcp.evidence.fact_groups import (
     Ints,
     Values,
     commonest,
-    places,
+    position_type,
     smallest,
 )
 from unkgcp.evidence.factors import FACTOR_NAMES, Factors
@@ -234,15 +234,15 @@ class Evidence:
             looked_up.append((view, groups, GroupFigures.of(groups, [columns[each] for each in view.ask])))
         code = candidates.code
         value = np.where(code >= 0, self.values.centre[code], np.nan).astype(np.float32)
-        parts = [columns.relation[:, None], (columns.head == columns.tail)[:, None]]
+        blocks = [columns.relation[:, None], (columns.head == columns.tail)[:, None]]
         for view, groups, figures in looked_up:
-            parts.append(groups.statistics(figures, self.typical))
+            blocks.append(groups.statistics(figures, self.typical))
             if view.shares:
-                parts.append(groups.shares(figures))
-        parts += [candidates.distinct[:, None], value, *candidates[1:-1]]
-        parts += [groups.share_of(figures, code) for view, groups, figures in looked_up if view.suggested]
-        parts += [around, self.factors.features(*columns, self.train.n_relations)]
-        return Features(np.concatenate(parts, axis=1, dtype=np.float32, casting="unsafe"), code)
+                blocks.append(groups.shares(figures))
+        blocks += [candidates.distinct[:, None], value, *candidates[1:-1]]
+        blocks += [groups.share_of(figures, code) for view, groups, figures in looked_up if view.suggested]
+        blocks += [around, self.factors.features(*columns, self.train.n_relations)]
+        return Features(np.concatenate(blocks, axis=1, dtype=np.float32, casting="unsafe"), code)
 
 
 def _both_ways(train: Graph) -> Graph:
@@ -330,7 +330,7 @@ class Neighbours:
     """
 
     ARRAYS: ClassVar = (
-        "first", "other", "facts", "sort", "confidence", "starts", "kind", "partner", "said", "values", "weight",
+        "first", "other", "facts", "sort", "confidence", "starts", "kind", "partner", "value_code", "values", "weight",
     )  # fmt: skip
 
     first: AnyInts
@@ -349,7 +349,7 @@ class Neighbours:
     """(2 N,) the same numbers as in `sort`, ascending within an entity."""
     partner: AnyInts
     """(2 N,) the other entity, ascending within a kind."""
-    said: AnyInts
+    value_code: AnyInts
     """(2 N,) the place of the confidence among the values, sorted by kind and partner."""
     values: NDArray[np.float64]
     """(V,) all different confidences, ascending."""
@@ -359,24 +359,24 @@ class Neighbours:
     @classmethod
     def of(cls, train: Graph) -> Neighbours:
         values = distinct(train.confidence)
-        said = places_among(values, train.confidence, smallest(len(values)))
+        value_code = places_among(values, train.confidence, smallest(len(values)))
         head, relation, tail = train.head, train.relation, train.tail
         if train.self_loops:
             apart = head != tail
-            head, relation, tail, said = head[apart], relation[apart], tail[apart], said[apart]
+            head, relation, tail, value_code = head[apart], relation[apart], tail[apart], value_code[apart]
         n, relations = train.n_entities, train.n_relations
         # every fact stands at its head and at its tail
         order = FactOrder.of(
-            [(head, tail, relation, 1, said), (tail, head, relation, 0, said)],
+            [(head, tail, relation, 1, value_code), (tail, head, relation, 0, value_code)],
             [n, n, relations, 2, len(values)],
         )
         first, facts = order.runs(1)
         other = order.at(first, facts[:-1]).column(1)
         sort, confidence = order.column(2, 3), order.column(4)
-        starts = order.first.astype(places(len(order)))
+        starts = order.first.astype(position_type(len(order)))
         del order
         order = FactOrder.of(
-            [(head, relation, 1, tail, said), (tail, relation, 0, head, said)],
+            [(head, relation, 1, tail, value_code), (tail, relation, 0, head, value_code)],
             [n, relations, 2, n, len(values)],
         )
         by_relation = (order.column(1, 2), order.column(3), order.column(4))

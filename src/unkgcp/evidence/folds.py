@@ -112,10 +112,10 @@ class Rehearsal:
         # where many questions are about new entities, fewer of the other facts are asked
         with_entity = (of_entity[train.head] >= 0) | (of_entity[train.tail] >= 0)
         others = with_entity.sum() * (1 / shares.entities - 1) if with_entity.any() else n
-        told = with_entity | (rng.random(n) * max(n - with_entity.sum(), 1) < others)
-        asked = min(folds, -(-MOST * folds // n))
-        parts = (np.flatnonzero((fold == each) & told) for each in range(asked))
-        rows = tuple(part for part in parts if len(part))
+        drawn = with_entity | (rng.random(n) * max(n - with_entity.sum(), 1) < others)
+        folds_asked = min(folds, -(-MOST * folds // n))
+        rows_of_folds = (np.flatnonzero((fold == each) & drawn) for each in range(folds_asked))
+        rows = tuple(part for part in rows_of_folds if len(part))
         pair = np.unique(pair_keys(train, train.n_entities), return_inverse=True)[1]
         part = rng.permutation(int(pair.max()) + 1)[pair] % HELD_OUT
         return cls(fold, of_entity, rows, part.astype(np.int8))
@@ -142,5 +142,5 @@ class Rehearsal:
     def kinds(self, train: Graph) -> NDArray[np.int8]:
         """The kind of each row that is asked, from the facts outside of its fold: (n,)."""
         n, relations = train.n_entities, train.n_relations
-        found = [Kinds.of(self.rest(train, rows), n, relations).codes(train[rows]) for rows in self.rows]
-        return np.concatenate(found)
+        codes = [Kinds.of(self.rest(train, rows), n, relations).codes(train[rows]) for rows in self.rows]
+        return np.concatenate(codes)

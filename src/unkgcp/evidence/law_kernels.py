@@ -37,11 +37,14 @@ def _below(quantiles, z):
 
 @njit(nogil=True)
 def _piece_masses(low, high, kind, share, quantiles, masses, location, scale, out):
-    """Divides the mass of each class over its pieces: those between atoms as the law of the query says."""
+    """Divides the mass of each class over its pieces: those between atoms as the law of the query says.
+
+    A piece without a share lies beyond all confidences and gets nothing.
+    """
     total = np.zeros(len(masses))
     for piece in range(len(low)):
         weight = share[piece]
-        if low[piece] < high[piece] and len(quantiles) > 1:
+        if weight > 0 and low[piece] < high[piece] and len(quantiles) > 1:
             upper = _below(quantiles, (high[piece] - location) / scale)
             lower = _below(quantiles, (low[piece] - location) / scale)
             weight = upper - lower + STATIC * share[piece]

@@ -89,7 +89,7 @@ def _sampled(first, other, weight, one, two, apart):
 
 
 @njit(nogil=True)
-def _partners(first, other, kind, begin, end, partner, said, values, weight, wanted, me, beside, row):
+def _partners(first, other, kind, begin, end, partner, value_code, values, weight, wanted, me, beside, row):
     """Four numbers into row, from the facts of the kind `wanted` among those of an entity, from begin to end.
 
     A fact is weighted by how much its other entity is like `me`. Facts of `me` itself are left out. `beside`, the
@@ -98,24 +98,24 @@ def _partners(first, other, kind, begin, end, partner, said, values, weight, wan
     begin = lower_bound(kind, begin, end, wanted)
     end = lower_bound(kind, begin, end, wanted + 1)
     mine = lower_bound(partner, begin, end, me)
-    own = lower_bound(partner, mine, end, me + 1) - mine
-    count = end - begin - own
+    to_itself = lower_bound(partner, mine, end, me + 1) - mine
+    count = end - begin - to_itself
     taken = min(count, MOST)
-    total, mean, most, value, likeness, last = 0.0, 0.0, 0.0, np.nan, 0.0, -1
+    total, mean, most_alike, value, likeness, last = 0.0, 0.0, 0.0, np.nan, 0.0, -1
     for i in range(taken):
         at = begin + i * count // taken
         if at >= mine:
-            at += own
+            at += to_itself
         if partner[at] != last:
             last = partner[at]
             likeness = _alike(first, other, weight, me, last, beside)
             likeness /= np.sqrt(1.0 + (first[last + 1] - first[last]))
         total += likeness
-        mean += likeness * values[said[at]]
-        if likeness > most:
-            most, value = likeness, values[said[at]]
+        mean += likeness * values[value_code[at]]
+        if likeness > most_alike:
+            most_alike, value = likeness, values[value_code[at]]
     row[0] = mean / total if total > 0 else np.nan
-    row[1], row[2], row[3] = total, most, value
+    row[1], row[2], row[3] = total, most_alike, value
 
 
 @njit(alone=True, nogil=True)
@@ -128,7 +128,7 @@ def neighbours(
     starts,
     kind,
     partner,
-    said,
+    value_code,
     values,
     weight,
     head,
@@ -215,9 +215,13 @@ def neighbours(
                 line[place + 3] = weighted / heavy
         # facts (z, r, t) among those of t, and facts (h, r, z) among those of h
         begin, end = starts[t], starts[t + 1]
-        _partners(first, other, kind, begin, end, partner, said, values, weight, 2 * r, h, t, line[22:26])
+        _partners(
+            first, other, kind, begin, end, partner, value_code, values, weight, 2 * r, h, t, line[22:26]
+        )
         begin, end, wanted = starts[h], starts[h + 1], 2 * r + 1
-        _partners(first, other, kind, begin, end, partner, said, values, weight, wanted, t, h, line[26:30])
+        _partners(
+            first, other, kind, begin, end, partner, value_code, values, weight, wanted, t, h, line[26:30]
+        )
 
 
 @njit(nogil=True)
@@ -253,13 +257,13 @@ def _range(kind, begin, end, wanted):
 
 
 @njit(nogil=True)
-def _stride(size, most):
-    """The stride with which about `most` of `size` elements are visited."""
-    return 1 if size <= most else (size + most - 1) // most
+def _stride(size, limit):
+    """The stride with which about `limit` of `size` elements are visited."""
+    return 1 if size <= limit else (size + limit - 1) // limit
 
 
 @njit(alone=True, nogil=True)
-def count_ways(first, kind, other, kinds, anchor, wanted, most, marked, keys, hits):
+def count_ways(first, kind, other, kinds, anchor, wanted, max_steps, marked, keys, hits):
     """Writes the walks from the anchors of known questions, at most len(keys); returns their number.
 
     For each question (anchor, wanted), each walk of one step and of two steps is written into `keys`, with 1 in `hits`
@@ -274,7 +278,7 @@ def count_ways(first, kind, other, kinds, anchor, wanted, most, marked, keys, hi
         start, stop = _range(kind, begin, end, q)
         for place in range(start, stop):
             marked[other[place]] = 1
-        step = _stride(end - begin, most)
+        step = _stride(end - begin, max_steps)
         for place in range(begin, end, step):
             z = other[place]
             if z == a:
@@ -285,7 +289,7 @@ def count_ways(first, kind, other, kinds, anchor, wanted, most, marked, keys, hi
                 keys[n] = q * base * base + kind[place] + 1
                 hits[n] = marked[z]
                 n += 1
-            onward = _stride(first[z + 1] - first[z], most)
+            onward = _stride(first[z + 1] - first[z], max_steps)
             for further in range(first[z], first[z + 1], onward):
                 x = other[further]
                 if x == a:

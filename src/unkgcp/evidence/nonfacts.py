@@ -82,13 +82,13 @@ def learn_likeness(
     chosen[np.random.default_rng((seed, 0x1EA2)).permutation(len(train))[:MOST]] = True
     tables, labels = [], []
     for place in range(int(fold.max()) + 1):
-        rest, own = train[fold != place], train[(fold == place) & chosen]
+        rest, facts = train[fold != place], train[(fold == place) & chosen]
         graph = replace(model, evidence=model.evidence.over(rest))
         others = [
-            corrupt(own[turn :: len(kinds)], train, seed=_seed(seed, place, turn), kind=kind)
+            corrupt(facts[turn :: len(kinds)], train, seed=_seed(seed, place, turn), kind=kind)
             for turn, kind in enumerate(kinds)
         ]
-        for triples, label in ((own, FACT), *((each, 0) for each in others)):
+        for triples, label in ((facts, FACT), *((each, 0) for each in others)):
             if len(triples):
                 tables.append(graph.features(triples, np.full(len(triples), place, np.int8)).table)
                 labels.append(np.full(len(triples), label, np.int64))

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.evidence.fact_groups import AnyInts, FactOrder, Ints, begins, found_in, places
+from unkgcp.evidence.fact_groups import AnyInts, FactOrder, Ints, begins, found_in, position_type
 
 Floats = NDArray[np.float32]
 
@@ -109,7 +109,7 @@ class Pairs:
         relations take little time.
         """
         sizes = np.diff(self.starts)
-        pair = np.repeat(np.arange(len(sizes), dtype=places(len(sizes))), sizes)
+        pair = np.repeat(np.arange(len(sizes), dtype=position_type(len(sizes))), sizes)
         several = (sizes > 1)[pair] | (self.count > 1)  # a fact without a partner counts nowhere
         entry = np.flatnonzero(several)
         pair, code = pair[entry], self.code[entry]
@@ -135,13 +135,13 @@ class Pairs:
         size = np.where(place >= 0, self.starts[place + 1] - self.starts[place], 0).astype(np.int64)
         looked = np.cumsum(np.minimum(size, MOST))
         cuts = np.unique(looked // ROOM, return_index=True)[1].tolist() or [0]
-        parts = []
+        chunks = []
         for start, stop in pairwise([*cuts, len(size)]):
             part = slice(start, stop)
-            parts.append(self._candidates(relation[part], downward[part], begin[part], size[part]))
-        if len(parts) == 1:
-            return parts[0]
-        return Candidates(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+            chunks.append(self._candidates(relation[part], downward[part], begin[part], size[part]))
+        if len(chunks) == 1:
+            return chunks[0]
+        return Candidates(*(np.concatenate(columns) for columns in zip(*chunks, strict=True)))
 
     def _candidates(self, relation: Ints, downward: NDArray[np.bool_], begin: Ints, size: Ints) -> Candidates:
         n = len(relation)

@@ -208,9 +208,9 @@ class Boosting:
         classes, compact = np.unique(label, return_inverse=True)
         known = np.isin(held_label, classes)
         held_table, held_label = held_table[known], held_label[known]
-        own, held_own = (None, None) if weights is None else (weights[0], weights[1][known])
-        total_weight = float(len(label)) if own is None else float(own.sum())
-        prior = np.log(np.bincount(compact, own) / total_weight)
+        row_weight, held_weight = (None, None) if weights is None else (weights[0], weights[1][known])
+        total_weight = float(len(label)) if row_weight is None else float(row_weight.sum())
+        prior = np.log(np.bincount(compact, row_weight) / total_weight)
         features = table.shape[1]
         if len(classes) < 2 or not len(held_label):
             return from_lightgbm("", features, classes, total, prior, 0)  # no tree: always the prior
@@ -219,24 +219,24 @@ class Boosting:
         data = lightgbm.Dataset(
             table,
             compact,
-            weight=own,
+            weight=row_weight,
             init_score=np.repeat(prior, len(label)),
             params=self._settings(len(classes), len(label)),
         )
         held = lightgbm.Dataset(
             held_table,
             np.searchsorted(classes, held_label),
-            weight=held_own,
+            weight=held_weight,
             init_score=np.repeat(prior, len(held_label)),
             reference=data,
         )
-        told = [] if progress is None else [lambda state: progress.update(state.iteration + 1)]
+        watching = [] if progress is None else [lambda state: progress.update(state.iteration + 1)]
         booster = lightgbm.train(
             self._settings(len(classes), len(label)),
             data,
             self.rounds,
             valid_sets=[held],
-            callbacks=[lightgbm.early_stopping(self.patience, verbose=False), *told],
+            callbacks=[lightgbm.early_stopping(self.patience, verbose=False), *watching],
         )
         best = booster.best_iteration or booster.current_iteration()
         text = booster.model_to_string(num_iteration=best)
@@ -272,13 +272,13 @@ class Boosting:
         begin = np.full(len(target), prior[0]), np.full(len(held_target), prior[0])
         data = lightgbm.Dataset(table, target, init_score=begin[0], params=settings)
         held = lightgbm.Dataset(held_table, held_target, init_score=begin[1], reference=data)
-        told = [] if progress is None else [lambda state: progress.update(state.iteration + 1)]
+        watching = [] if progress is None else [lambda state: progress.update(state.iteration + 1)]
         booster = lightgbm.train(
             settings,
             data,
             self.rounds,
             valid_sets=[held],
-            callbacks=[lightgbm.early_stopping(self.patience, verbose=False), *told],
+            callbacks=[lightgbm.early_stopping(self.patience, verbose=False), *watching],
         )
         best = booster.best_iteration or booster.current_iteration()
         return from_lightgbm(booster.model_to_string(num_iteration=best), table.shape[1], one, 1, prior, best)

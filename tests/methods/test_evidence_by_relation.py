@@ -68,7 +68,7 @@ def inside(lower: NDArray[np.float64], upper: NDArray[np.float64], test: Graph) 
 
 def standing_of(method: EvidenceIntervals, test: Graph) -> Standing:
     """Where the score of each label stands in its group."""
-    places = method.rankings.places(method.group_columns(test) or {})
+    places = method.rankings.segments(method.group_columns(test) or {})
     return method.rankings.standing(method.nonconformity(test, test.confidence), places)
 
 
@@ -97,7 +97,7 @@ def test_a_label_is_inside_exactly_when_its_p_value_exceeds() -> None:
     per, test = calibrated(per="relation", floor=False), draw(500, 3)
     strange, places = (
         per.nonconformity(test, test.confidence),
-        per.rankings.places(per.group_columns(test) or {}),
+        per.rankings.segments(per.group_columns(test) or {}),
     )
     p_values, standing = per.rankings.p_values(strange, places), standing_of(per, test)
     levels = [0.0, 0.3, 0.8, 0.95, 0.99]

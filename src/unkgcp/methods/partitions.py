@@ -406,7 +406,7 @@ class Partitioned(IntervalPredictor):
     ) -> Floats:
         """The largest threshold of each triple's groups at each level: (n, levels)."""
         columns = self.group_columns(triples, doubt) or {}
-        rows = largest(rankings.tables(levels), rankings.places(columns))
+        rows = largest(rankings.tables(levels), rankings.segments(columns))
         return np.stack([np.broadcast_to(row, len(triples.head)) for row in rows], axis=1)
 
     def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64] | None:

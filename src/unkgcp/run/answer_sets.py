@@ -141,7 +141,7 @@ class SideSets:
         return self.rankings.standing(strange, self._places(relation))
 
     def _places(self, relation: NDArray[Any]) -> list[Codes | None]:
-        return self.rankings.places({} if self.groups is None else {"relation": self.groups.of(relation)})
+        return self.rankings.segments({} if self.groups is None else {"relation": self.groups.of(relation)})
 
     def sizes(self, relation: NDArray[Any]) -> Ints:
         """How many calibration facts set the threshold of each relation: (n,)."""

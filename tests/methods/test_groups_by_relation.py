@@ -50,7 +50,7 @@ def test_groups_by_hand() -> None:
     none = [0, 0, 0]
     # 580 training facts for 5,800 calibration facts: ten each, so small ones expect 200
     alone = group_relations(relation, score, 6, np.array([5800, *none]))
-    assert alone.own[0].tolist() == [True] * 5 + [False] * 2
+    assert alone.has_own_group[0].tolist() == [True] * 5 + [False] * 2
     # at one calibration fact for two training facts they expect ten: together too few for two groups
     one = group_relations(relation, score, 6, np.array([290, *none]))
     assert one.of(np.arange(5)).tolist() == [0, 1, 1, 1, 1]
@@ -58,7 +58,7 @@ def test_groups_by_hand() -> None:
     pairs = group_relations(relation, score, 6, np.array([580 * 4, *none]))
     code = pairs.of(np.arange(5)).tolist()
     assert code[1] == code[3] != code[2] == code[4]
-    assert not pairs.own[0, 1:].any()
+    assert not pairs.has_own_group[0, 1:].any()
 
 
 def test_an_unknown_relation_is_in_the_last_group_of_its_kind() -> None:

@@ -55,18 +55,18 @@ def partition_names(per: str | None, default: tuple[str, ...] = ()) -> tuple[str
     """The partitions that a text like `doubt,relation` or `none` asks for; `default` if it is None."""
     if per is None:
         return default
-    asked = [name.strip() for name in str(per).split(",")]
-    if asked == [NONE]:
+    names = [name.strip() for name in str(per).split(",")]
+    if names == [NONE]:
         return ()
-    for name in asked:
+    for name in names:
         if name not in NAMES:
             raise InputError(
                 f"a promise per {name!r} is not on offer; choose {', '.join(NAMES)}, several of them separated by "
                 f"commas, or {NONE} alone"
             )
-        if asked.count(name) > 1:
+        if names.count(name) > 1:
             raise InputError(f"a promise per {name} is asked for twice in {per!r}; leave one out")
-    return tuple(name for name in NAMES if name in asked)
+    return tuple(name for name in NAMES if name in names)
 
 
 class Groups(ABC):
@@ -191,15 +191,15 @@ def group_degrees(
 
 def _edges(figure: Floats, kind: NDArray[np.int8], calibration: NDArray[np.int64]) -> Floats:
     """Figures at which groups end, so that each expects its share of the calibration facts of its kind: (kinds, E)."""
-    found = []
+    by_kind = []
     for code, expected in enumerate(calibration.tolist()):
-        own = np.sort(figure[kind == code])
-        if not len(own):  # no training fact was asked like that: those of all kinds show what to expect
-            own = np.sort(figure)
-        found.append(_edges_of_kind(own, expected) if len(own) else [])
-    longest = max(map(len, found), default=0)
-    edges = np.full((len(found), longest), np.inf)
-    for row, own_edges in zip(edges, found, strict=True):
+        figures = np.sort(figure[kind == code])
+        if not len(figures):  # no training fact was asked like that: those of all kinds show what to expect
+            figures = np.sort(figure)
+        by_kind.append(_edges_of_kind(figures, expected) if len(figures) else [])
+    longest = max(map(len, by_kind), default=0)
+    edges = np.full((len(by_kind), longest), np.inf)
+    for row, own_edges in zip(edges, by_kind, strict=True):
         row[: len(own_edges)] = own_edges
     return edges
 
@@ -228,22 +228,22 @@ def _edges_of_kind(figure: Floats, expected: int) -> list[float]:
 class RelationGroups(Groups):
     """code: (kinds, relations + 1) int32, the group of each relation in each kind, last that of unknown relations.
 
-    own: (kinds, relations + 1) bool, whether a relation is alone in its group.
+    has_own_group: (kinds, relations + 1) bool, whether a relation is alone in its group.
     """
 
     name = "relation"
     within = "each relation or group of small ones"
 
     code: Codes
-    own: NDArray[np.bool_]
+    has_own_group: NDArray[np.bool_]
 
     @property
     def count(self) -> int:
         return int(self.code.max(initial=-1)) + 1
 
     def codes(self, triples: HasTriples, kind: NDArray[np.int8], doubt: Floats | None) -> Codes:
-        found: Codes = self.code[kind, self.place(triples.relation)]
-        return found
+        codes: Codes = self.code[kind, self.place(triples.relation)]
+        return codes
 
     def of(self, relation: NDArray[np.integer[Any]]) -> Codes:
         """The group of each relation id among queries of the first kind: (n,)."""
@@ -254,7 +254,7 @@ class RelationGroups(Groups):
         self, relation: NDArray[np.integer[Any]], size: NDArray[np.int64], kind: NDArray[np.int8] | int = 0
     ) -> NDArray[np.int8]:
         """Position in `BASES` of each query, given how many calibration facts its group has: (n,)."""
-        alone = self.own[kind, self.place(relation)]
+        alone = self.has_own_group[kind, self.place(relation)]
         return np.where(size == 0, 2, np.where(alone, 0, 1)).astype(np.int8)
 
     def of_kinds(self, kinds: NDArray[np.intp]) -> Codes:
@@ -262,7 +262,7 @@ class RelationGroups(Groups):
         return groups[groups >= 0]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        return {"relation_groups": self.code, "relation_own": self.own}
+        return {"relation_groups": self.code, "relation_own": self.has_own_group}
 
     def place(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
         """The column of each relation id: (n,)."""
@@ -302,14 +302,14 @@ def group_relations(
 
 def _grouped(expected: Floats, seen: NDArray[np.bool_], typical: Floats) -> NDArray[np.int64]:
     """The group of each relation in one kind, given how many of its calibration facts to expect; -1 if not seen."""
-    own = expected >= OWN
+    large = expected >= OWN
     code = np.full(len(expected), -1, np.int64)
-    code[own] = np.arange(own.sum())
-    small = np.flatnonzero(~own & seen)
+    code[large] = np.arange(large.sum())
+    small = np.flatnonzero(~large & seen)
     small = small[np.argsort(typical[small], kind="stable")]
     pools = max(1, int(expected[small].sum() // SHARED))
     middle = np.cumsum(expected[small]) - expected[small] / 2
-    code[small] = own.sum() + np.minimum(middle * pools // max(expected[small].sum(), 1e-9), pools - 1)
+    code[small] = large.sum() + np.minimum(middle * pools // max(expected[small].sum(), 1e-9), pools - 1)
     return code
 
 
@@ -325,11 +325,16 @@ def restored(name: str, arrays: Mapping[str, NDArray[Any]], entities: int, relat
         return KindGroups()
     try:
         if name == "relation":
-            code, own = arrays["relation_groups"], arrays["relation_own"]
+            code, has_own_group = arrays["relation_groups"], arrays["relation_own"]
             shape = (len(KINDS), relations + 1)
-            if code.shape != shape or own.shape != shape or code.dtype != np.int32 or own.dtype != np.bool_:
+            if (
+                code.shape != shape
+                or has_own_group.shape != shape
+                or code.dtype != np.int32
+                or has_own_group.dtype != np.bool_
+            ):
                 raise ValueError("the groups by relation do not match the vocabulary")
-            return RelationGroups(code, own)
+            return RelationGroups(code, has_own_group)
         edges = arrays[f"{name}_edges"]
         good = edges.ndim == 2 and len(edges) == len(KINDS) and edges.dtype == np.float64
         if not good or np.isnan(edges).any() or not (edges[:, 1:] >= edges[:, :-1]).all():
@@ -378,9 +383,9 @@ class Partitioned(IntervalPredictor):
 
     @property
     def within(self) -> str:
-        said = [groups.within for groups in self.partitions if groups.name != KIND]
         kinds = [KindGroups.within] if self.tells_kinds else []
-        return " and ".join(f"within {where}" for where in kinds + said)
+        others = [groups.within for groups in self.partitions if groups.name != KIND]
+        return " and ".join(f"within {where}" for where in kinds + others)
 
     @property
     def relation_groups(self) -> RelationGroups | None:
@@ -419,10 +424,10 @@ class Partitioned(IntervalPredictor):
 
     def _sizes(self, name: str, codes: NDArray[np.int32]) -> NDArray[np.int64]:
         """How many calibration facts groups of a partition have: (n,)."""
-        found = self.rankings.partitions[name]
-        assert found.groups is not None
+        partition = self.rankings.partitions[name]
+        assert partition.groups is not None
         # a group without facts has the code -1, the place of the last segment, which is empty
-        return found.ranking.sizes[group_codes(found.groups, codes)]
+        return partition.ranking.sizes[group_codes(partition.groups, codes)]
 
     def _basis(self, triples: HasTriples) -> NDArray[np.int8] | None:
         """Position in `BASES` of each triple: (n,); None unless it promises per relation."""
@@ -451,9 +456,10 @@ class Partitioned(IntervalPredictor):
                 f"{self.size:,} calibration facts are too few for confidence {float(level)}: "
                 "every interval is the whole range"
             )
-        said = list(self._kind_cautions(level)) if self.tells_kinds else []
-        said += [part for groups in self.partitions for part in self._group_cautions(groups, level)]
-        return "; ".join(said) or None
+        cautions = list(self._kind_cautions(level)) if self.tells_kinds else []
+        for groups in self.partitions:
+            cautions += self._group_cautions(groups, level)
+        return "; ".join(cautions) or None
 
     def _kind_cautions(self, level: Fraction) -> Iterator[str]:
         """Which kinds of questions have too few calibration facts for the level."""

@@ -223,8 +223,8 @@ class ShortestIntervals(ConformalPredictor):
         return super()._ends(score, triples, [max(level, lowest) for level in levels])
 
     def caution(self, confidence: Confidence) -> str | None:
-        found = super().caution(confidence)
+        caution = super().caution(confidence)
         if self.calibration.learned:
-            return found
+            return caution
         few = f"{self.size:,} calibration facts are too few to learn shortest intervals from: cp answers"
-        return few if found is None else f"{few}; {found}"
+        return few if caution is None else f"{few}; {caution}"

@@ -90,12 +90,14 @@ RULES = "\n".join(
 
 def infer(facts: Graph) -> Graph:
     """Conclusions from the facts that are not facts themselves: every triple once, with its strongest bound."""
-    found = concatenate([*_turned(facts), *_composed(facts)])
+    conclusions = concatenate([*_turned(facts), *_composed(facts)])
     # 0.6 + 0.9 - 1 is meant to be 0.5
-    found = found.with_confidence(np.round(found.confidence, 3))
-    found = found[np.lexsort((-found.confidence, found.keys))]
-    first = np.diff(found.keys, prepend=-1) > 0
-    return found[first & (found.confidence >= LEAST) & ~contained(found.keys, np.sort(facts.keys))]
+    conclusions = conclusions.with_confidence(np.round(conclusions.confidence, 3))
+    conclusions = conclusions[np.lexsort((-conclusions.confidence, conclusions.keys))]
+    first = np.diff(conclusions.keys, prepend=-1) > 0
+    return conclusions[
+        first & (conclusions.confidence >= LEAST) & ~contained(conclusions.keys, np.sort(facts.keys))
+    ]
 
 
 def _turned(facts: Graph) -> Iterator[Graph]:
@@ -260,9 +262,9 @@ class Oracle:
             yield part.below(np.broadcast_to(steps, (len(part.place), len(steps))))
 
     def _ids(self, graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        own = self.world.vocabulary
-        entity = own.entity_ids(graph.vocabulary.entities).astype(np.int64)
-        relation = own.relation_ids(graph.vocabulary.relations).astype(np.int64)
+        words = self.world.vocabulary
+        entity = words.entity_ids(graph.vocabulary.entities).astype(np.int64)
+        relation = words.relation_ids(graph.vocabulary.relations).astype(np.int64)
         ids = entity[graph.head], relation[graph.relation], entity[graph.tail]
         if any(np.any(column < 0) for column in ids):
             raise ValueError("the oracle knows the entities and relations of the demo graph only")
@@ -310,8 +312,8 @@ def _shortest(below: Floats, confidence: float) -> Floats:
 def _quantiles(below: Floats, shares: tuple[float, float]) -> Floats:
     """The smallest values at or below which these shares of the mass lie, from tables (n, values + 1): (n, 2)."""
     held = below[:, 1:]
-    places = [np.sum(held < share - 1e-12, axis=1) for share in shares]
-    steps: Floats = np.minimum(np.stack(places, axis=1), held.shape[1] - 1) + LOWEST
+    steps_below = [np.sum(held < share - 1e-12, axis=1) for share in shares]
+    steps: Floats = np.minimum(np.stack(steps_below, axis=1), held.shape[1] - 1) + LOWEST
     return steps / STEPS
 
 

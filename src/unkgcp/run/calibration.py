@@ -316,8 +316,8 @@ def check_apart(training: Graph, stopping: Graph | None, facts: Graph) -> None:
     if not trained.excess:
         return
     also = "" if stopping is None else " or was chosen by them in early stopping"
-    seen = f"the model was trained on {trained.found:,} of these {len(facts):,} facts{also}"
-    if trained.found - trained.expected > MOST * len(facts):
+    seen = f"the model was trained on {trained.shared:,} of these {len(facts):,} facts{also}"
+    if trained.shared - trained.expected > MOST * len(facts):
         raise InputError(
             f"{seen}; its errors on them say nothing about others: calibrate on facts it has not seen"
         )

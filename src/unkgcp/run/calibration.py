@@ -78,9 +78,9 @@ def calibrate(
     kind = predictor_class(method)
     check_promise(kind, options.get("per"), population, kinds)
     if not isinstance(model, Model):
-        from unkgcp.training.given_model import given
+        from unkgcp.training.given_model import external_model
 
-        model = given(model, vocabulary or facts.vocabulary, training, name=name)
+        model = external_model(model, vocabulary or facts.vocabulary, training, name=name)
     elif any(argument is not None for argument in (vocabulary, training, name)):
         raise InputError(
             "vocabulary, training and name are for a model of your own; a trained one has its own"

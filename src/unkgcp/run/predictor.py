@@ -227,7 +227,7 @@ class Predictor:
 
         InputError if the run keeps its model, or if none is given although the method asks it for scores.
         """
-        from unkgcp.training.given_model import GivenModel, given
+        from unkgcp.training.given_model import GivenModel, external_model
 
         kept = self.model
         if not isinstance(kept, GivenModel):
@@ -239,7 +239,7 @@ class Predictor:
                 f"{self.folder} is calibrated for a model of your own ({kept.name}), which a run does not keep: "
                 f"give it again, in Python with Predictor.load({str(self.folder)!r}, model=...)"
             )
-        again = replace(kept, asked=given(model, kept.vocabulary).asked).same_as(str(self.folder))
+        again = replace(kept, scorer=external_model(model, kept.vocabulary).scorer).same_as(str(self.folder))
         return self.with_models({**self.models(), "model": again})
 
     def models(self) -> dict[str, Model]:

@@ -107,10 +107,10 @@ class CompiledEngine(Engine):
         self.pool = Pool([member], capacity(config, n, self.batch_size), device)
         self.step = torch.zeros((), dtype=torch.int64)
         self.first_bad = torch.full((), -1, dtype=torch.int64)
-        room = 1 << max(4, (2 * len(data.known)).bit_length()) if config.filter_negatives else 0
+        room = 1 << max(4, (2 * len(data.fact_keys)).bit_length()) if config.filter_negatives else 0
         self._known = np.full(room, -1, np.int64)
         if room:
-            fill_set(data.known.numpy(), self._known)
+            fill_set(data.fact_keys.numpy(), self._known)
         soft = data.softlogic
         some = len(soft) if config.softlogic_weight else 0
         self._soft = SoftLogic(

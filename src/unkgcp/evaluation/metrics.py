@@ -85,11 +85,11 @@ def interval_scores(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, confid
     return scores
 
 
-def knowing_nothing(known: Floats, truth: Floats, confidence: float) -> dict[str, float | None]:
+def knowing_nothing(training: Floats, truth: Floats, confidence: float) -> dict[str, float | None]:
     """The figures of answering every query with the same two quantiles of all known confidences, (m,) or (m, 2)."""
-    if not len(known):
+    if not len(training):
         return dict.fromkeys(("lower", "upper", "coverage", "sharpness", "interval_score"))
-    first, last = _ends_of(known)
+    first, last = _ends_of(training)
     low, high = np.quantile(first, (1 - confidence) / 2), np.quantile(last, (1 + confidence) / 2)
     ends = np.full(len(truth), low), np.full(len(truth), high)
     share, score = coverage(truth, *ends), interval_score(truth, *ends, confidence)
@@ -159,8 +159,8 @@ def coverage_bands(
     def band(k: int, size: int, facts: int) -> tuple[float, float]:
         return _band_of(betabinom_pmf(k, size, facts), mass)
 
-    found = [[*map(band, own, calibration, test)] for own in ranks(levels, calibration)]
-    return np.array(found, np.float64).reshape(len(levels), len(calibration), 2)
+    bands = [[*map(band, ranks_at_level, calibration, test)] for ranks_at_level in ranks(levels, calibration)]
+    return np.array(bands, np.float64).reshape(len(levels), len(calibration), 2)
 
 
 def summed_band(

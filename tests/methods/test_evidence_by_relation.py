@@ -14,7 +14,7 @@ import unkgcp
 from tests.worlds import vocabulary
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import smoothed_exceeds
-from unkgcp.evaluation.metrics import coverage_band
+from unkgcp.evaluation.metrics import summed_band
 from unkgcp.evidence import EvidenceModel, learn
 from unkgcp.graph import Dataset, Graph, Splits
 from unkgcp.methods import create
@@ -85,7 +85,7 @@ def test_every_group_is_covered_as_promised() -> None:
     missed = []
     for group, size in sizes.items():
         rows = groups == group
-        low, high = coverage_band(size, int(rows.sum()), 0.9, 1 - 1e-6)
+        low, high = summed_band([(size, int(rows.sum()))], 0.9, 1 - 1e-6)
         assert set(standing.size[rows].tolist()) == {size}
         assert low <= smoothed_exceeds(*(column[rows] for column in standing), 0.9).mean() <= high
         assert inside(result.lower, result.upper, test)[rows].mean() >= low

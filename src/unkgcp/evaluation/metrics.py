@@ -138,14 +138,6 @@ MASS = 0.999
 """The share of coverages that a band holds."""
 
 
-def coverage_band(
-    calibration: int, test: int, confidence: Confidence, mass: float = MASS
-) -> tuple[float, float]:
-    """(low, high): coverage of `test` facts lies below low, or above high, with chance (1 - mass) / 2."""
-    low, high = coverage_bands([calibration], [test], [confidence], mass)[0, 0].tolist()
-    return low, high
-
-
 def coverage_bands(
     calibration: Sequence[int], test: Sequence[int], levels: Sequence[Confidence], mass: float = MASS
 ) -> Floats:
@@ -168,7 +160,7 @@ def summed_band(
 ) -> tuple[float, float]:
     """The band of the coverage of all test facts where each group has its own threshold; cases: as in `hits_law`.
 
-    >>> summed_band([(99, 50)], 0.9) == coverage_band(99, 50, 0.9)
+    >>> list(summed_band([(99, 50)], 0.9)) == coverage_bands([99], [50], [0.9])[0, 0].tolist()
     True
     """
     return _band_of(hits_law(cases, confidence), mass)

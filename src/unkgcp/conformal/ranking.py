@@ -71,10 +71,6 @@ class Ranking:
         assert self.weight is not None
         return np.concatenate([tail_sums(part) for part in np.split(self.weight, self.starts[1:])])
 
-    def pooled(self) -> Ranking:
-        """The same scores in one segment, without weights."""
-        return rank_scores(self.scores.copy())
-
     def thresholds(self, levels: Sequence[Fraction], delta: float | None = None) -> Floats:
         """The k-th smallest score of every segment at each level: (S, levels); -inf if k = 0, inf if k > l.
 
@@ -247,11 +243,7 @@ class GroupRankings:
     @cached_property
     def scores(self) -> Floats:
         """All scores in ascending order: (l,)."""
-        return self.first.ranking.pooled().scores if self.grouped else self.first.ranking.scores
-
-    def pooled(self) -> GroupRankings:
-        """The same scores in one group, without weights."""
-        return GroupRankings({"": Partition(None, self.first.ranking.pooled())})
+        return np.sort(self.first.ranking.scores) if self.grouped else self.first.ranking.scores
 
     def segments(self, columns: Columns) -> list[Codes | None]:
         """For each partition the segments of queries, from their columns of groups; None without groups."""

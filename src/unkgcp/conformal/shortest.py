@@ -315,8 +315,7 @@ def _boundary(node: Floats) -> Floats:
 
 
 def _normalised(mass: Floats) -> Floats:
-    shares: Floats = mass / mass.sum(axis=1, keepdims=True)
-    return shares
+    return np.asarray(mass / mass.sum(axis=1, keepdims=True))
 
 
 def grow(mass: Floats, lower: Floats, upper: Floats) -> Floats:

@@ -136,5 +136,4 @@ def examples(predictor: Predictor, test: Graph, confidence: float = MAIN) -> str
 def _spread(test: Graph) -> NDArray[np.intp]:
     """One test fact of each of several relations, the first of each: (EXAMPLES,)."""
     _, first = np.unique(test.relation, return_index=True)
-    chosen: NDArray[np.intp] = first[np.linspace(0, len(first) - 1, EXAMPLES).astype(np.intp)]
-    return chosen
+    return np.asarray(first[np.linspace(0, len(first) - 1, EXAMPLES).astype(np.intp)])

@@ -37,8 +37,7 @@ SHOWN = 10
 
 def main_level(result: dict[str, Any]) -> dict[str, Any]:
     """The level of an evaluation that a summary shows."""
-    level: dict[str, Any] = min(result["levels"], key=lambda one: abs(one["confidence"] - MAIN))
-    return level
+    return dict(min(result["levels"], key=lambda level: abs(level["confidence"] - MAIN)))
 
 
 def summary(result: dict[str, Any]) -> str:

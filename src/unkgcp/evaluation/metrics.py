@@ -81,8 +81,7 @@ def interval_scores(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, confid
     missed = np.where(np.isnan(missed), 1.0, missed)
     if confidence >= 1.0:
         return np.where(missed > 0, math.inf, widths(low, high))
-    scores: Floats = widths(low, high) + (2.0 / (1.0 - confidence)) * missed
-    return scores
+    return np.asarray(widths(low, high) + (2.0 / (1.0 - confidence)) * missed)
 
 
 def knowing_nothing(training: Floats, truth: Floats, confidence: float) -> dict[str, float | None]:

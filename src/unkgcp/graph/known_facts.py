@@ -92,14 +92,12 @@ class KnownFacts:
     def tails(self, head: int, relation: int) -> Ids:
         """The tails of (head, relation, ?), sorted; the tail of a repeated fact is repeated."""
         start, stop = self._range(head)
-        tails: Ids = self.tail[start:stop][self.relation[start:stop] == relation].astype(np.int32)
-        return tails
+        return np.asarray(self.tail[start:stop][self.relation[start:stop] == relation], np.int32)
 
     def heads(self, relation: int, tail: int) -> Ids:
         """The heads of (?, relation, tail), sorted."""
         facts = self.of_tail(tail)
-        heads: Ids = facts.head[facts.relation == relation]
-        return heads
+        return np.asarray(facts.head[facts.relation == relation])
 
     def graph(self, vocabulary: Vocabulary) -> Graph:
         """All facts, in their order."""
@@ -184,8 +182,7 @@ def pieces(n: int) -> Iterator[slice]:
 
 def _small(numbers: Integers) -> Integers:
     """The same numbers, none negative, in as few bytes as the largest needs."""
-    small: Integers = numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
-    return small
+    return np.asarray(numbers.astype(np.min_scalar_type(int(numbers.max(initial=0)))))
 
 
 # Questions about all training facts at once.

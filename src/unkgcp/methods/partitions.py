@@ -242,13 +242,11 @@ class RelationGroups(Groups):
         return int(self.code.max(initial=-1)) + 1
 
     def codes(self, triples: HasTriples, kind: NDArray[np.int8], doubt: Floats | None) -> Codes:
-        codes: Codes = self.code[kind, self.place(triples.relation)]
-        return codes
+        return np.asarray(self.code[kind, self.place(triples.relation)])
 
     def of(self, relation: NDArray[np.integer[Any]]) -> Codes:
         """The group of each relation id among queries of the first kind: (n,)."""
-        codes: Codes = self.code[0, self.place(relation)]
-        return codes
+        return np.asarray(self.code[0, self.place(relation)])
 
     def basis(
         self, relation: NDArray[np.integer[Any]], size: NDArray[np.int64], kind: NDArray[np.int8] | int = 0

@@ -187,8 +187,7 @@ def _record_ends(text: bytes | bytearray) -> NDArray[np.intp]:
     data = np.frombuffer(text, np.uint8)
     marks = np.flatnonzero(data == _MARK)
     ends = np.flatnonzero(data == _LINE_END)
-    outside: NDArray[np.intp] = ends[np.searchsorted(marks, ends) % 2 == 0] + 1
-    return outside
+    return np.asarray(ends[np.searchsorted(marks, ends) % 2 == 0] + 1)
 
 
 def misplaced_quote(text: bytes, delimiter: str) -> int | None:

@@ -231,8 +231,7 @@ def _presets() -> dict[str, Any]:
     import yaml
 
     text = files("unkgcp.training").joinpath("presets.yaml").read_text(encoding="utf-8")
-    presets: dict[str, Any] = yaml.safe_load(text)
-    return presets
+    return dict(yaml.safe_load(text))
 
 
 def config_for(model: str = "ukge", data: str | None = None, protocol: str = "strict") -> TrainConfig:

@@ -24,6 +24,7 @@ from unkgcp.conformal.selection import Range, Wrong
 from unkgcp.errors import InputError
 from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.evidence.nonfacts import FactLikeness
+from unkgcp.files import Field, check_fields
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.graph.known_facts import facts_to_arrays
 from unkgcp.graph.negatives import ALL_KINDS
@@ -245,16 +246,9 @@ def restore_open_world(base: IntervalPredictor, arrays: Mapping[str, NDArray[Any
         if base.evidence is None:
             raise ValueError("the calibration holds trees for a method that has none")
         likeness = FactLikeness.restore(base.evidence, learned)
-    for ordered in scores.values():
-        if (
-            ordered.dtype != np.float64
-            or ordered.ndim != 1
-            or not len(ordered)
-            or not (np.diff(ordered) >= 0).all()
-        ):
-            raise ValueError("the scores of the calibration non-facts are damaged")
-    if not scores:
+    if not scores or not all(map(len, scores.values())):
         raise ValueError("the scores of the calibration non-facts are missing")
+    check_fields(scores, [Field(kind, np.float64, (f"{kind} non-facts",), rising=True) for kind in scores])
     # a file has its arrays in another order
     scores = {kind: scores[kind] for kind in [*ALL_KINDS, *scores] if kind in scores}
     return OpenWorld(base, likeness, scores, _nonfacts(base, scores, arrays))

@@ -30,6 +30,7 @@ from unkgcp.conformal.ranking import GroupRankings, group_codes, largest
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.conformal.storage import from_arrays
 from unkgcp.errors import InputError
+from unkgcp.files import Field, check_fields
 from unkgcp.graph.facts import HasTriples
 from unkgcp.graph.kinds import KINDS
 from unkgcp.graph.known_facts import degree_of, degrees
@@ -112,11 +113,12 @@ class KindGroups(Groups):
 
 
 @dataclass(frozen=True, eq=False)
-class DoubtGroups(Groups):
-    """edges: (kinds, E), upwards, filled up with infinity. A triple's group is how many edges its doubt reaches."""
+class EdgeGroups(Groups):
+    """Groups of facts with about the same figure, by which a subclass says what counts.
 
-    name = "doubt"
-    within = "each group of facts that the method doubts alike"
+    edges: (kinds, E), upwards, filled up with infinity. A triple's group is how many edges of its kind its figure
+    reaches.
+    """
 
     edges: Floats
 
@@ -124,56 +126,48 @@ class DoubtGroups(Groups):
     def count(self) -> int:
         return self.edges.size + len(self.edges)
 
+    def of_kinds(self, kinds: NDArray[np.intp]) -> Codes:
+        first = kinds * (self.edges.shape[1] + 1)
+        reachable = np.isfinite(self.edges[kinds]).sum(axis=1) + 1
+        groups = [start + np.arange(size) for start, size in zip(first, reachable, strict=True)]
+        return np.concatenate(groups).astype(np.int32)
+
+    def _reached(self, kind: NDArray[np.int8], figure: Floats) -> Codes:
+        """The group of each triple, from its kind and its figure: (n,)."""
+        code: Codes = kind.astype(np.int32) * (self.edges.shape[1] + 1)
+        for column in self.edges.T:
+            code += figure >= column[kind]
+        return code
+
+
+class DoubtGroups(EdgeGroups):
+    """By how unsure the method is of each triple."""
+
+    name = "doubt"
+    within = "each group of facts that the method doubts alike"
+
     def codes(self, triples: HasTriples, kind: NDArray[np.int8], doubt: Floats | None) -> Codes:
         assert doubt is not None
-        return _reached(self.edges, kind, doubt)
-
-    def of_kinds(self, kinds: NDArray[np.intp]) -> Codes:
-        return _all_groups(self.edges, kinds)
+        return self._reached(kind, doubt)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"doubt_edges": self.edges}
 
 
 @dataclass(frozen=True, eq=False)
-class DegreeGroups(Groups):
-    """facts: (entities,) int64, in how many training facts each entity is. edges: as in `DoubtGroups`."""
+class DegreeGroups(EdgeGroups):
+    """By how many training facts there are about the entities of each triple; facts: (entities,) int64, of each."""
 
     name = "degree"
     within = "each group of facts about entities with about as many training facts"
 
     facts: NDArray[np.int64]
-    edges: Floats
-
-    @property
-    def count(self) -> int:
-        return self.edges.size + len(self.edges)
 
     def codes(self, triples: HasTriples, kind: NDArray[np.int8], doubt: Floats | None) -> Codes:
-        return _reached(self.edges, kind, degree_of(triples, self.facts).astype(np.float64))
-
-    def of_kinds(self, kinds: NDArray[np.intp]) -> Codes:
-        return _all_groups(self.edges, kinds)
+        return self._reached(kind, degree_of(triples, self.facts).astype(np.float64))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"degree_facts": self.facts, "degree_edges": self.edges}
-
-
-def _reached(edges: Floats, kind: NDArray[np.int8], figure: Floats) -> Codes:
-    """The group of each triple among those of its kind: how many edges its figure reaches: (n,)."""
-    code: Codes = kind.astype(np.int32) * (edges.shape[1] + 1)
-    for column in edges.T:
-        code += figure >= column[kind]
-    return code
-
-
-def _all_groups(edges: Floats, kinds: NDArray[np.intp]) -> Codes:
-    """The groups of some kinds that a figure can reach: (g,)."""
-    first = kinds * (edges.shape[1] + 1)
-    groups = [
-        start + np.arange(np.isfinite(row).sum() + 1) for start, row in zip(first, edges[kinds], strict=True)
-    ]
-    return np.concatenate(groups).astype(np.int32)
 
 
 def group_doubt(doubt: Floats, kind: NDArray[np.int8], calibration: NDArray[np.int64]) -> DoubtGroups:
@@ -186,7 +180,7 @@ def group_degrees(
 ) -> DegreeGroups:
     """Groups for so many calibration facts of each kind. kind: (N,) those of the training facts, asked as queries."""
     facts = degrees(train, entities)
-    return DegreeGroups(facts, _edges((degree_of(train, facts) - 1).astype(np.float64), kind, calibration))
+    return DegreeGroups(_edges((degree_of(train, facts) - 1).astype(np.float64), kind, calibration), facts)
 
 
 def _edges(figure: Floats, kind: NDArray[np.int8], calibration: NDArray[np.int64]) -> Floats:
@@ -317,34 +311,32 @@ def each_relation(relations: int) -> RelationGroups:
     return RelationGroups(code, code >= 0)
 
 
+FIELDS = {
+    "relation": (
+        Field("relation_groups", np.int32, ("kinds", "relations+1")),
+        Field("relation_own", np.bool_, ("kinds", "relations+1")),
+    ),
+    "doubt": (Field("doubt_edges", np.float64, ("kinds", "edges"), finite=False),),
+    "degree": (
+        Field("degree_edges", np.float64, ("kinds", "edges"), finite=False),
+        Field("degree_facts", np.int64, ("entities",)),
+    ),
+}
+"""What each partition stores."""
+
+
 def restored(name: str, arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) -> Groups:
     """The partition of this name from what its `arrays` gave; ValueError if they do not fit."""
     if name == KIND:
         return KindGroups()
-    try:
-        if name == "relation":
-            code, has_own_group = arrays["relation_groups"], arrays["relation_own"]
-            shape = (len(KINDS), relations + 1)
-            if (
-                code.shape != shape
-                or has_own_group.shape != shape
-                or code.dtype != np.int32
-                or has_own_group.dtype != np.bool_
-            ):
-                raise ValueError("the groups by relation do not match the vocabulary")
-            return RelationGroups(code, has_own_group)
-        edges = arrays[f"{name}_edges"]
-        good = edges.ndim == 2 and len(edges) == len(KINDS) and edges.dtype == np.float64
-        if not good or np.isnan(edges).any() or not (edges[:, 1:] >= edges[:, :-1]).all():
-            raise ValueError("the edges of the groups are damaged")
-        if name == "doubt":
-            return DoubtGroups(edges)
-        facts = arrays["degree_facts"]
-    except KeyError as missing:
-        raise ValueError(f"the groups by {name} are missing: there is no {missing}") from None
-    if facts.shape != (entities,) or facts.dtype != np.int64:
-        raise ValueError("the groups by degree do not match the vocabulary")
-    return DegreeGroups(facts, edges)
+    stored = {field.name: arrays[field.name] for field in FIELDS[name] if field.name in arrays}
+    check_fields(stored, FIELDS[name], kinds=len(KINDS), entities=entities, relations=relations)
+    if name == "relation":
+        return RelationGroups(*stored.values())
+    edges, *facts = stored.values()
+    if np.isnan(edges).any() or not (edges[:, 1:] >= edges[:, :-1]).all():
+        raise ValueError(f"the edges of the groups by {name} are damaged")
+    return DegreeGroups(edges, *facts) if facts else DoubtGroups(edges)
 
 
 class Partitioned(IntervalPredictor):

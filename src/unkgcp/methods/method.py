@@ -242,8 +242,8 @@ class IntervalPredictor(ABC):
         are held out together, whatever the rule by which a graph was split; other rows came alone.
         """
         kind, entities = self.kinds(facts), len(self.model.seen_entities)
-        training = self._known_kinds()
-        new_head = ~training.seen_entities[facts.head]
+        known = self._known_kinds()
+        new_head = ~known.seen_entities[facts.head]
         train = training_facts(self.model)
         assert train is not None
         repeated = ~contained(facts.keys, np.sort(train.keys))

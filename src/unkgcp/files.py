@@ -170,8 +170,8 @@ def _loader() -> Any:
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            found = super().construct_mapping(node, deep)
-            if len(found) < len(node.value):
+            mapping = super().construct_mapping(node, deep)
+            if len(mapping) < len(node.value):
                 lines: dict[Any, list[int]] = {}
                 for key, _ in node.value:
                     lines.setdefault(self.construct_object(key), []).append(key.start_mark.line + 1)
@@ -179,7 +179,7 @@ def _loader() -> Any:
                 raise ValueError(
                     f"it says {name} twice, in line {one} and in line {two}; leave one of them out"
                 )
-            return found
+            return mapping
 
     return Loader
 

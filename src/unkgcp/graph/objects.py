@@ -91,7 +91,7 @@ def _table(data: Any) -> pa.Table | None:
             return data.to_arrow()
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(
-            f"{TABLE} has a column that is no plain column ({_said(error)}): convert it"
+            f"{TABLE} has a column that is no plain column ({_reason_of(error)}): convert it"
         ) from None
     return None
 
@@ -109,7 +109,7 @@ def _of_columns(columns: Mapping[Any, Any], what: str) -> pa.Table:
             row = next((row for row, value in enumerate(plain) if type(value) is not type(plain[0])), 0)
             raise InputError(
                 f"{what}, row {row + 1} has {plain[row]!r} as its {name}, not of one kind with the others "
-                f"({_said(error)}): give text or integers as labels and a number as confidence"
+                f"({_reason_of(error)}): give text or integers as labels and a number as confidence"
             ) from None
     if len(lengths := {len(column) for column in table.values()}) > 1:
         raise InputError(
@@ -199,7 +199,7 @@ def _comes_from(data: Any, library: str) -> bool:
     return any(kind.__module__.partition(".")[0] == library for kind in type(data).__mro__)
 
 
-def _said(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     return str(error).split("\n")[0].rstrip(".")
 
 

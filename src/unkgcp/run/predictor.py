@@ -174,15 +174,12 @@ class Predictor:
 
     def update(self, facts: Graph, **options: Any) -> Predictor:
         """The run with new facts in it, calibrated anew; see `unkgcp.update`. This one stays as it is."""
-        updated: Predictor = import_module("unkgcp.run.updates").update(
-            self, facts, **options
-        )  # it imports this file
-        return updated
+        updates = import_module("unkgcp.run.updates")  # it imports this file
+        return cast("Predictor", updates.update(self, facts, **options))
 
     def evaluate(self, data: Any, *levels: Any, **options: Any) -> dict[str, Any]:
         """How good its intervals are on a graph of test facts or a data set; see `unkgcp.evaluate`."""
-        judged: dict[str, Any] = import_module("unkgcp.evaluation").evaluate(self, data, *levels, **options)
-        return judged
+        return dict(import_module("unkgcp.evaluation").evaluate(self, data, *levels, **options))
 
     def plot(self, queries: Queries, confidence: Levels = (0.8, 0.9, 0.95), *, ax: Any = None) -> Any:
         """Draw the interval of each query at one level or several, nested, with the prediction as a dot.

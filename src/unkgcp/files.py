@@ -89,11 +89,8 @@ def room_for(target: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (
-            errno.ENOSPC,
-            errno.EDQUOT,
-            errno.EFBIG,
-        ):  # on the disk, for this user, in this file
+        # on the disk, for this user, in this file
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise InputError(
             f"{target} cannot be written ({os.strerror(error.errno)}); free some room or give another place"

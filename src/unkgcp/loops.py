@@ -93,10 +93,8 @@ def njit(*signature: Any, alone: bool = False, **options: Any) -> Callable[[Call
         def load_or_forget(signature: Any, context: Any) -> Any:
             try:
                 return load(signature, context)
-            except (
-                AttributeError,
-                ImportError,
-            ):  # left by another version of the program, whose names are gone
+            # left by another version of the program, whose names are gone
+            except (AttributeError, ImportError):
                 made._cache.flush()
 
         made._cache.load_overload = load_or_forget

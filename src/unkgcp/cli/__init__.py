@@ -167,9 +167,8 @@ def tidy_end() -> Iterator[None]:
 
     def stop(number: int, frame: Any) -> None:
         for other in before:
-            signal.signal(
-                other, signal.SIG_IGN
-            )  # a closed terminal sends two signals: let the clean-up finish
+            # a closed terminal sends two signals: let the clean-up finish
+            signal.signal(other, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
     signals = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]

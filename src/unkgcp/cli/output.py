@@ -86,9 +86,8 @@ def print_guarantee(predictor: Predictor) -> dict[str, str | None]:
     method, guarantee = predictor.method, predictor.guarantee
     caution, per = method.caution(0.9), method.options().get("per", "none")
     promise = f"guarantee of {method.name}: {guarantee} ({method.size:,} calibration facts)"
-    if (
-        sys.stdout.isatty() and per != "none"
-    ):  # where every line counts, what is promised everywhere is left out
+    # where every line counts, what is promised everywhere is left out
+    if sys.stdout.isatty() and per != "none":
         promise = f"Promised within each kind of question, {', '.join(WITHIN[by] for by in per.split(','))}."
     for sentence in filter(None, (promise, caution)):
         print_text(textwrap.fill(sentence, 80) if sys.stdout.isatty() else sentence)

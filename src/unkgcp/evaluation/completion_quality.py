@@ -307,9 +307,8 @@ def _set_figures(sides: Sequence[SideAnswers], place: int, level: float) -> dict
     share = np.bincount(which, covered) / count
     large = share[count >= AT_LEAST]
     band = None
-    if (
-        len(sides) == 1
-    ):  # tails and heads of the same facts are dependent, so that no law holds for both together
+    # tails and heads of the same facts are dependent, so that no law holds for both together
+    if len(sides) == 1:
         groups = ThresholdGroups(sides[0].group, sides[0].calibration)
         band = list(summed_band(groups.cases(), level))
     return {

@@ -257,9 +257,8 @@ def staged(target: str | None) -> Iterator[Path]:
     """A folder for the parts, on the file system of the output; gone at the end, whatever happens."""
     beside = Path(tempfile.gettempdir()) if target in (None, "-") else Path(target).absolute().parent
     with explained(target or beside):
-        stage = (
-            beside / f".partial-{os.urandom(8).hex()}"
-        )  # not by tempfile: workers may run as somebody else
+        # not by tempfile: workers may run as somebody else
+        stage = beside / f".partial-{os.urandom(8).hex()}"
         stage.mkdir(parents=True)
     try:
         for name in (ANSWERS, QUERIES):

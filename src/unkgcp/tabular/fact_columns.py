@@ -22,9 +22,8 @@ from unkgcp.tabular.label_index import GrowingLabels, Ids
 from unkgcp.tabular.parquet import parquet_batches, table_batches
 from unkgcp.tabular.source import Origin, Source
 
-TOGETHER = (
-    1 << 21
-)  # rows whose labels become ids at once: the more, the less often known labels are hashed again
+# rows whose labels become ids at once: the more, the less often known labels are hashed again
+TOGETHER = 1 << 21
 
 Labels = tuple[pa.StringArray, pa.StringArray]  # of entities and of relations
 FactColumns = tuple[Ids, Ids, Ids, NDArray[np.float64]]

@@ -155,9 +155,8 @@ class CompiledEngine(Engine):
         opened = config.uses_pool and epoch >= config.pool_from
         pool = ScoredPool(self.pool.triples[0].numpy(), self.pool.scores[0].numpy(), opened)
         threads = numba.get_num_threads()
-        count = (
-            1 if self._rules else self.steps
-        )  # steps in one call: autograd comes before each that has rules
+        # steps in one call: autograd comes before each that has rules
+        count = 1 if self._rules else self.steps
         numba.set_num_threads(min(threads, self._shards))
         try:
             for first in range(0, self.steps, count):
@@ -201,9 +200,8 @@ class CompiledEngine(Engine):
     def state(self) -> dict[str, Tensor]:
         state = {"step": self.step, "first_bad": self.first_bad}
         for kind, table in self._trained.items():
-            kept = (
-                table if self.config.momentum else table[:3]
-            )  # without momentum gradients are zero between steps
+            # without momentum gradients are zero between steps
+            kept = table if self.config.momentum else table[:3]
             state |= {f"{part}.{kind}": tensor for part, tensor in zip(table._fields, kept, strict=False)}
         return state | self.pool.state() if self.config.uses_pool else state
 

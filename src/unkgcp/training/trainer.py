@@ -28,9 +28,8 @@ from unkgcp.training.model import Model, NoModel, Tables
 if TYPE_CHECKING:
     import torch
 
-CLEARLY = (
-    0.95  # of the error on held-out facts: a model with more regularization is chosen if its error is below
-)
+# of the error on held-out facts: a model with more regularization is chosen if its error is below
+CLEARLY = 0.95
 
 
 def train_many(

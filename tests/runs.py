@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from unkgcp.files import read_container, write_container
+from unkgcp.run import Predictor
 from unkgcp.run.store import FORMAT, RUN
 
 FILES = {RUN, "config.yaml", "metrics.json", "README.txt"}
@@ -35,3 +36,11 @@ def same_run(one: Path, other: Path, part: str = "") -> None:
     if not part:
         assert about["config"] == about_other["config"]
         assert about["metrics"] == about_other["metrics"]
+
+
+def which(run: Path, pair: list[Predictor]) -> int:
+    """Which of two predictors a run is; model and calibration must say the same."""
+    loaded = Predictor.load(run)
+    by_model = [(loaded.model.tables["entity"] == one.model.tables["entity"]).all() for one in pair]
+    assert by_model == [loaded.method.size == one.method.size for one in pair]
+    return by_model.index(True)

@@ -89,11 +89,8 @@ def room_for(target: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (
-            errno.ENOSPC,
-            errno.EDQUOT,
-            errno.EFBIG,
-        ):  # on the disk, for this user, in this file
+        # on the disk, for this user, in this file
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         raise InputError(
             f"{target} cannot be written ({os.strerror(error.errno)}); free some room or give another place"
@@ -170,8 +167,8 @@ def _loader() -> Any:
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            found = super().construct_mapping(node, deep)
-            if len(found) < len(node.value):
+            mapping = super().construct_mapping(node, deep)
+            if len(mapping) < len(node.value):
                 lines: dict[Any, list[int]] = {}
                 for key, _ in node.value:
                     lines.setdefault(self.construct_object(key), []).append(key.start_mark.line + 1)
@@ -179,7 +176,7 @@ def _loader() -> Any:
                 raise ValueError(
                     f"it says {name} twice, in line {one} and in line {two}; leave one of them out"
                 )
-            return found
+            return mapping
 
     return Loader
 

@@ -52,8 +52,8 @@ def run_chunks(size: int, work: Callable[[int, int], None], rows: int = ROWS) ->
 
 def in_threads(n: int, work: Callable[[slice], None], fewest: int = FEWEST) -> None:
     """Call `work` with slices that together are the rows 0 .. n; `fewest` rows are worth a thread."""
-    parts = max(1, min(cores(), n // fewest))
-    _shared([slice(n * part // parts, n * (part + 1) // parts) for part in range(parts)], work)
+    chunks = max(1, min(cores(), n // fewest))
+    _shared([slice(n * part // chunks, n * (part + 1) // chunks) for part in range(chunks)], work)
 
 
 def _shared(tasks: Sequence[Any], work: Callable[[Any], None]) -> None:
@@ -93,10 +93,8 @@ def njit(*signature: Any, alone: bool = False, **options: Any) -> Callable[[Call
         def load_or_forget(signature: Any, context: Any) -> Any:
             try:
                 return load(signature, context)
-            except (
-                AttributeError,
-                ImportError,
-            ):  # left by another version of the program, whose names are gone
+            # left by another version of the program, whose names are gone
+            except (AttributeError, ImportError):
                 made._cache.flush()
 
         made._cache.load_overload = load_or_forget

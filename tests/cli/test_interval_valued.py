@@ -12,10 +12,10 @@ import pyarrow.csv as csv
 import pytest
 
 from tests.cli.conftest import QUICK
+from tests.oracles import generate
 from unkgcp.cli import main
 from unkgcp.graph import write
 from unkgcp.graph.datasets import load_dataset
-from unkgcp.graph.demo_graph import generate
 from unkgcp.run import Predictor
 
 Run = Callable[..., Any]

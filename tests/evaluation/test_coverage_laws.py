@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import betabinom
 
 from unkgcp.conformal import rank
-from unkgcp.evaluation.metrics import coverage_band, summed_band
+from unkgcp.evaluation.metrics import summed_band
 
 
 @pytest.mark.parametrize(("calibration", "test"), [(9, 1), (50, 20), (1000, 3000)])
@@ -18,7 +18,7 @@ from unkgcp.evaluation.metrics import coverage_band, summed_band
 def test_band_holds_the_mass_and_no_smaller_one_does(
     calibration: int, test: int, confidence: float, mass: float
 ) -> None:
-    low, high = coverage_band(calibration, test, confidence, mass)
+    low, high = summed_band([(calibration, test)], confidence, mass)
     k = rank(confidence, calibration)
     law = betabinom(test, k, calibration + 1 - k)
     tail = (1 - mass) / 2

@@ -16,7 +16,7 @@ from unkgcp.conformal import rank
 from unkgcp.conformal.ranking import rank_scores
 from unkgcp.conformal.ranks import smoothed_exceeds
 from unkgcp.evaluation import evaluate
-from unkgcp.evaluation.metrics import coverage_band
+from unkgcp.evaluation.metrics import summed_band
 from unkgcp.graph import Dataset, Graph, Splits
 from unkgcp.run import Predictor, calibrate
 from unkgcp.training import TrainConfig
@@ -68,7 +68,7 @@ def test_the_mean_is_the_level_for_exchangeable_scores(scores: list[int]) -> Non
 
 def test_by_hand_with_an_unknown_fact() -> None:
     (level,) = evaluate(predictor(), dataset(graph((4, 0, 0.0))), [0.8])["levels"]
-    low, high = coverage_band(4, 3, 0.8)
+    low, high = summed_band([(4, 3)], 0.8)
     assert level["positive"]["band"] == pytest.approx([(3 * low + 1) / 4, (3 * high + 1) / 4])
 
 

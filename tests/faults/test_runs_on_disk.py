@@ -19,6 +19,7 @@ import pytest
 
 import unkgcp
 from tests.processes import served
+from tests.runs import which
 from tests.worlds import random_graph, random_model, vocabulary
 from unkgcp.graph import Graph
 from unkgcp.run import Predictor, calibrate
@@ -33,14 +34,6 @@ READERS, WRITERS, SECONDS, KILLS = 3, 4, 15.0, 60
 @pytest.fixture(scope="module")
 def pair(make_model: Callable[..., Model], make_facts: Callable[..., Graph]) -> list[Predictor]:
     return [calibrate(make_model(seed), make_facts(50 + 50 * seed), "cp") for seed in (0, 1)]
-
-
-def which(run: Path, pair: list[Predictor]) -> int:
-    """Which of the two it is; model and calibration must say the same."""
-    loaded = Predictor.load(run)
-    by_model = [(loaded.model.tables["entity"] == one.model.tables["entity"]).all() for one in pair]
-    assert by_model == [loaded.method.size == one.method.size for one in pair]
-    return by_model.index(True)
 
 
 def forked(work: Callable[[], object]) -> Callable[[], Any]:

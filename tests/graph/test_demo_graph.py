@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.oracles import generate
 from unkgcp.graph import Graph, Vocabulary
-from unkgcp.graph.demo_graph import LOWEST, STEPS, generate, infer
+from unkgcp.graph.demo_graph import LOWEST, STEPS, infer
 from unkgcp.graph.demo_world import RELATIONS
 
 
@@ -38,7 +39,7 @@ def test_size_shape_and_labels(demo):
 
 
 def test_a_seed_gives_the_same_bytes():
-    first, second, other = generate(7).graph, generate(7).graph, generate(8).graph
+    first, second, other = generate(7)[0], generate(7)[0], generate(8)[0]
     for column in ("head", "relation", "tail", "confidence"):
         assert getattr(first, column).tobytes() == getattr(second, column).tobytes()
     assert first.vocabulary == second.vocabulary
@@ -86,7 +87,7 @@ def test_the_oracle_is_calibrated_on_the_graph_it_made(demo):
 
 def test_a_wrong_distribution_would_be_noticed(demo):
     graph, oracle = demo
-    other = generate(1).oracle
+    other = generate(1)[1]
     shifted = Graph(graph.head, graph.relation, np.roll(graph.tail, 1), graph.confidence, graph.vocabulary)
     place = oracle.cdf(shifted, graph.confidence)
     distance = np.abs(np.sort(place) - (np.arange(len(place)) + 0.5) / len(place)).max()

@@ -16,12 +16,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import betabinom
 
+from tests.oracles import Oracle, generate
 from unkgcp.conformal import rank
 from unkgcp.evaluation import metrics
-from unkgcp.evaluation.metrics import coverage_band
+from unkgcp.evaluation.metrics import summed_band
 from unkgcp.evidence import EvidenceModel, learn
 from unkgcp.graph import Graph
-from unkgcp.graph.demo_graph import Oracle, generate
 from unkgcp.graph.facts import Triples
 from unkgcp.methods import IntervalPredictor, Intervals, create
 from unkgcp.training import Model, config_for, train, train_quantiles
@@ -136,7 +136,7 @@ def test_conformal_methods_keep_the_promise(name: str, model: Remembered, replic
     test = len(replications[0]) - CALIBRATION
     assert outside_the_band(found, test) == []
     for place, level in enumerate(LEVELS):
-        low, high = coverage_band(CALIBRATION, test, level, mass=1 - FALSE_ALARM / SPLITS)
+        low, high = summed_band([(CALIBRATION, test)], level, mass=1 - FALSE_ALARM / SPLITS)
         assert low <= found[:, place].min()
         assert found[:, place].max() <= high
 

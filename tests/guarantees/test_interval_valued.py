@@ -15,9 +15,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import betabinom
 
+from tests.oracles import Oracle, generate
 from unkgcp.conformal import rank
 from unkgcp.graph import Graph
-from unkgcp.graph.demo_graph import Oracle, generate
 from unkgcp.methods.interval_valued import Joint, MeanLength
 from unkgcp.training import Model, config_for, train, train_length
 

@@ -242,7 +242,7 @@ def test_a_part_of_the_calibration_facts_keeps_the_law_if_it_is_drawn_blindly(
 
     def hits() -> int:
         run = create("cp", per="none")
-        monkeypatch.setattr(run, "most", used, raising=False)
+        monkeypatch.setattr(run, "max_calibration_facts", used, raising=False)
         answers = run.calibrate(model, facts).interval(queries, LEVEL)
         assert run.size == used
         assert len(run.held_out()) == len(facts)

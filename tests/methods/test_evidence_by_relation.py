@@ -14,7 +14,7 @@ import unkgcp
 from tests.worlds import vocabulary
 from unkgcp.conformal.ranking import Standing
 from unkgcp.conformal.ranks import smoothed_exceeds
-from unkgcp.evaluation.metrics import coverage_band
+from unkgcp.evaluation.metrics import summed_band
 from unkgcp.evidence import EvidenceModel, learn
 from unkgcp.graph import Dataset, Graph, Splits
 from unkgcp.methods import create
@@ -68,7 +68,7 @@ def inside(lower: NDArray[np.float64], upper: NDArray[np.float64], test: Graph) 
 
 def standing_of(method: EvidenceIntervals, test: Graph) -> Standing:
     """Where the score of each label stands in its group."""
-    places = method.rankings.places(method.group_columns(test) or {})
+    places = method.rankings.segments(method.group_columns(test) or {})
     return method.rankings.standing(method.nonconformity(test, test.confidence), places)
 
 
@@ -85,7 +85,7 @@ def test_every_group_is_covered_as_promised() -> None:
     missed = []
     for group, size in sizes.items():
         rows = groups == group
-        low, high = coverage_band(size, int(rows.sum()), 0.9, 1 - 1e-6)
+        low, high = summed_band([(size, int(rows.sum()))], 0.9, 1 - 1e-6)
         assert set(standing.size[rows].tolist()) == {size}
         assert low <= smoothed_exceeds(*(column[rows] for column in standing), 0.9).mean() <= high
         assert inside(result.lower, result.upper, test)[rows].mean() >= low
@@ -97,7 +97,7 @@ def test_a_label_is_inside_exactly_when_its_p_value_exceeds() -> None:
     per, test = calibrated(per="relation", floor=False), draw(500, 3)
     strange, places = (
         per.nonconformity(test, test.confidence),
-        per.rankings.places(per.group_columns(test) or {}),
+        per.rankings.segments(per.group_columns(test) or {}),
     )
     p_values, standing = per.rankings.p_values(strange, places), standing_of(per, test)
     levels = [0.0, 0.3, 0.8, 0.95, 0.99]

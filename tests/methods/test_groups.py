@@ -89,7 +89,7 @@ def test_any_groups_for_any_method(method: str, per: str) -> None:
         np.testing.assert_array_equal(one, other)
     for name in made._group_arrays():
         damaged = {key: array for key, array in made.arrays().items() if key != name}
-        with pytest.raises(ValueError, match="groups by"):
+        with pytest.raises(ValueError, match=f"'{name}' is missing"):
             restore(method, made.options(), made.models(), damaged)
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tests.worlds import vocabulary
 from unkgcp.errors import InputError
-from unkgcp.evaluation.metrics import coverage_band
+from unkgcp.evaluation.metrics import summed_band
 from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.graph.known_facts import KnownFacts
@@ -50,7 +50,7 @@ def test_groups_by_hand() -> None:
     none = [0, 0, 0]
     # 580 training facts for 5,800 calibration facts: ten each, so small ones expect 200
     alone = group_relations(relation, score, 6, np.array([5800, *none]))
-    assert alone.own[0].tolist() == [True] * 5 + [False] * 2
+    assert alone.has_own_group[0].tolist() == [True] * 5 + [False] * 2
     # at one calibration fact for two training facts they expect ten: together too few for two groups
     one = group_relations(relation, score, 6, np.array([290, *none]))
     assert one.of(np.arange(5)).tolist() == [0, 1, 1, 1, 1]
@@ -58,7 +58,7 @@ def test_groups_by_hand() -> None:
     pairs = group_relations(relation, score, 6, np.array([580 * 4, *none]))
     code = pairs.of(np.arange(5)).tolist()
     assert code[1] == code[3] != code[2] == code[4]
-    assert not pairs.own[0, 1:].any()
+    assert not pairs.has_own_group[0, 1:].any()
 
 
 def test_an_unknown_relation_is_in_the_last_group_of_its_kind() -> None:
@@ -95,7 +95,7 @@ def test_every_relation_is_covered_as_promised(method: str) -> None:
     missed = []
     for group, size in sizes.items():
         rows = groups == group
-        low, high = coverage_band(size, int(rows.sum()), 0.9, 1 - 1e-6)
+        low, high = summed_band([(size, int(rows.sum()))], 0.9, 1 - 1e-6)
         inside = ((result.lower <= test.confidence) & (test.confidence <= result.upper))[rows].mean()
         assert inside >= low
         if method != "shortest":  # its scores tie: more than the level is allowed

@@ -1,4 +1,4 @@
-"""A run on disk."""
+"""A run on disk, and runs of several backbones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from unkgcp.graph import Graph
 from unkgcp.graph.known_facts import KnownFacts
-from unkgcp.run import calibrate
+from unkgcp.run import Predictor, calibrate
 from unkgcp.training import Model
 
 
@@ -32,3 +32,12 @@ def original(
 def run(original: Path, tmp_path: Path) -> Path:
     """A copy of it."""
     return Path(shutil.copytree(original, tmp_path / "run"))
+
+
+@pytest.fixture(params=["ukge", "beurre", "ukge-rect"])
+def predictor(
+    request: pytest.FixtureRequest, make_model: Callable[..., Model], make_facts: Callable[..., Graph]
+) -> Predictor:
+    """A run of each kind of backbone that knows its training facts."""
+    model = replace(make_model(model=request.param), facts=KnownFacts.of(make_facts(400)))
+    return calibrate(model, make_facts(200, seed=1))

@@ -24,14 +24,6 @@ from unkgcp.training import Model
 LEVEL = 0.8
 
 
-@pytest.fixture(params=["ukge", "beurre", "ukge-rect"])
-def predictor(
-    request: pytest.FixtureRequest, make_model: Callable[..., Model], make_facts: Callable[..., Graph]
-) -> Predictor:
-    model = replace(make_model(model=request.param), facts=KnownFacts.of(make_facts(400)))
-    return calibrate(model, make_facts(200, seed=1))
-
-
 def with_facts(predictor: Predictor, facts: Graph | None) -> Predictor:
     """The same run with other calibration facts."""
     method = copy(predictor.method)

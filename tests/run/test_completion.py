@@ -21,14 +21,6 @@ from unkgcp.training import Model
 NAMES = ("head", "relation", "tail")
 
 
-@pytest.fixture(params=["ukge", "beurre", "ukge-rect"])
-def predictor(
-    request: pytest.FixtureRequest, make_model: Callable[..., Model], make_facts: Callable[..., Graph]
-) -> Predictor:
-    model = replace(make_model(model=request.param), facts=KnownFacts.of(make_facts(400)))
-    return calibrate(model, make_facts(200, seed=1))
-
-
 def batch(*rows: tuple[str | None, str | None, str | None]) -> pa.RecordBatch:
     return pa.record_batch(
         [pa.array(column, pa.string()) for column in zip(*rows, strict=True)], names=list(NAMES)

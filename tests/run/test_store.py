@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from tests.processes import killed_at
-from tests.runs import FILES, rewritten
+from tests.runs import FILES, rewritten, which
 from unkgcp import files
 from unkgcp._version import __version__
 from unkgcp.errors import InputError
@@ -285,14 +285,6 @@ class TestTarget:
 def pair(make_model: Callable[..., Model], make_facts: Callable[..., Graph]) -> list[Predictor]:
     """Two runs; which of them one has is told by the model and by the calibration, each by itself."""
     return [calibrate(make_model(seed), make_facts(50 + 50 * seed), "cp") for seed in (0, 1)]
-
-
-def which(run: Path, pair: list[Predictor]) -> int:
-    """Which of the two it is; all of its parts must say the same."""
-    loaded = Predictor.load(run)
-    by_model = [(loaded.model.tables["entity"] == one.model.tables["entity"]).all() for one in pair]
-    assert by_model == [loaded.method.size == one.method.size for one in pair]
-    return by_model.index(True)
 
 
 @pytest.mark.parametrize("before", [-1, 0], ids=["no run yet", "over a run"])

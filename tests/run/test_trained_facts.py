@@ -115,10 +115,10 @@ def test_repeats_explain_what_a_split_cuts_apart_however_it_draws(units: str | N
         splits = graph.split(seed=seed, hold_out=units)
         trained = count_trained(splits.train, splits.calibration)
         alarms += trained.excess > 0
-        assert trained.found - trained.expected < 0.1 * len(splits.calibration)
+        assert trained.shared - trained.expected < 0.1 * len(splits.calibration)
     assert alarms <= 3
     leaked = count_trained(splits.train, splits.train[:140])
-    assert leaked.found - leaked.expected > 0.1 * 140
+    assert leaked.shared - leaked.expected > 0.1 * 140
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_every_fact_has_one_part_and_old_ones_stay_in_theirs(run: Predictor, spl
 def test_facts_beyond_those_that_calibrate_wait_for_the_next_update(
     run: Predictor, splits: unkgcp.Splits, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(EvidenceIntervals, "most", 60)
+    monkeypatch.setattr(EvidenceIntervals, "max_calibration_facts", 60)
     facts = splits.calibration
     evidence = run.method.evidence
     few = calibrate(run.model, facts, "evidence", evidence=evidence)

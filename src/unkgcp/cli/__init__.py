@@ -50,17 +50,17 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
-    def make_context(self, *given: Any, **extra: Any) -> click.Context:
+    def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
         with quiet_pipe():  # --help is printed here
-            return super().make_context(*given, **extra)
+            return super().make_context(*arguments, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         with quiet_pipe():
             return super().invoke(ctx)
 
 
-def _show_version(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-    if given and not context.resilient_parsing:
+def _show_version(context: click.Context, parameter: click.Parameter, is_set: bool) -> None:
+    if is_set and not context.resilient_parsing:
         click.echo(version_text())
         context.exit()
 
@@ -167,13 +167,12 @@ def tidy_end() -> Iterator[None]:
 
     def stop(number: int, frame: Any) -> None:
         for other in before:
-            signal.signal(
-                other, signal.SIG_IGN
-            )  # a closed terminal sends two signals: let the clean-up finish
+            # a closed terminal sends two signals: let the clean-up finish
+            signal.signal(other, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    known = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
-    before = {n: handler for n in known if (handler := signal.getsignal(n)) is not signal.SIG_IGN}
+    signals = [getattr(signal, name) for name in SIGNALS if hasattr(signal, name)]
+    before = {n: handler for n in signals if (handler := signal.getsignal(n)) is not signal.SIG_IGN}
     for number in before:
         signal.signal(number, stop)
     try:
@@ -209,6 +208,6 @@ def _reader_has_gone() -> bool:
     try:
         watch = select.poll()
         watch.register(sys.stdout.fileno(), select.POLLOUT)
-        return any(found & (select.POLLERR | select.POLLHUP) for _, found in watch.poll(0))
+        return any(events & (select.POLLERR | select.POLLHUP) for _, events in watch.poll(0))
     except (OSError, ValueError, AttributeError):
         return True

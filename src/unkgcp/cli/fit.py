@@ -126,12 +126,12 @@ def command(
     from unkgcp.methods import predictor_class
     from unkgcp.run.store import check_run, check_target
 
-    own = {name: config.pop(name) for name in SETTINGS if name in config}
+    fit_settings = {name: config.pop(name) for name in SETTINGS if name in config}
     options = {**reading, **splitting}
     method = settings["method"]
     if method is not None:
         predictor_class(method)  # refuses a name that no method has
-    _check_settings(own, method, settings["population"])
+    _check_settings(fit_settings, method, settings["population"])
     if source is not None:
         _refuse(TRAINING, "is for training, and --from trains nothing")
         if config:
@@ -142,7 +142,7 @@ def command(
             _refuse(SPLITTING, "splits a file, and --from calibrates on all of it")
         check_run(source)
         check_target(output or source)
-        _recalibrate(source, data, output or source, settings, options, own, force)
+        _recalibrate(source, data, output or source, settings, options, fit_settings, force)
         return
     if data is None or output is None:
         raise InputError("fit needs DATA and -o RUN; for example unkgcp fit demo -o run")
@@ -150,27 +150,27 @@ def command(
     if method == FOLDED:
         _refuse(AGAINST_FOLDS, f"does not go with --method {FOLDED}")
     check_target(output)  # before hours of training
-    _train(data, output, training, options, settings, own, force)
+    _train(data, output, training, options, settings, fit_settings, force)
 
 
 def _refuse(options: Sequence[str], why: str) -> None:
     """InputError if one of these options was given."""
     context = click.get_current_context()
     for parameter in context.command.params:
-        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        typed = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
         refused = set(options).intersection(parameter.opts)
-        if given and refused:
+        if typed and refused:
             raise InputError(f"{min(refused)} {why}; leave one of them out")
 
 
-def _check_settings(own: Mapping[str, Any], method: str | None, population: str) -> None:
+def _check_settings(fit_settings: Mapping[str, Any], method: str | None, population: str) -> None:
     """InputError for a setting that needs an option which was not given."""
     needs = {
         "folds": (method == FOLDED, f"--method {FOLDED}"),
         "base": (method == FOLDED, f"--method {FOLDED}"),
         "non_facts": (population == "open", "--population open"),
     }
-    for name in own:
+    for name in fit_settings:
         fits, option = needs[name]
         if not fits:
             raise InputError(f"the setting {name} goes with {option}; add that or leave it out")
@@ -192,9 +192,9 @@ def _training(rest: Mapping[str, Any], data: str, settings: dict[str, Any]) -> T
     return config
 
 
-def _of_population(settings: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def _of_population(settings: Mapping[str, Any], fit_settings: Mapping[str, Any]) -> dict[str, Any]:
     """What calibration is told about the queries; nothing if they are facts."""
-    kinds = {"kinds": tuple(map(str, own["non_facts"]))} if "non_facts" in own else {}
+    kinds = {"kinds": tuple(map(str, fit_settings["non_facts"]))} if "non_facts" in fit_settings else {}
     return {"population": "open", **kinds} if settings["population"] == "open" else {}
 
 
@@ -223,7 +223,7 @@ def _train(
     training: TrainConfig | None,
     options: dict[str, Any],
     settings: dict[str, Any],
-    own: dict[str, Any],
+    fit_settings: dict[str, Any],
     force: bool,
 ) -> None:
     """Fit and write the run."""
@@ -249,15 +249,15 @@ def _train(
         predictor = fit_folds(
             dataset,
             training or config_for("ukge", dataset.name),
-            method=own.get("base", "unkgcp"),
+            method=fit_settings.get("base", "unkgcp"),
             seed=seed,
             device=settings["device"],
             report=report,
-            **{name: value for name, value in own.items() if name == "folds"},
+            **{name: value for name, value in fit_settings.items() if name == "folds"},
         )
     else:
-        given = {name: value for name, value in settings.items() if name != "population"}
-        more = {**given, **_of_population(settings, own)}
+        chosen = {name: value for name, value in settings.items() if name != "population"}
+        more = {**chosen, **_of_population(settings, fit_settings)}
         predictor = fit(dataset, training, report=report, checkpoint=checkpoint, **more)
     if not first:
         return
@@ -282,7 +282,7 @@ def _recalibrate(
     output: str,
     settings: dict[str, Any],
     options: dict[str, Any],
-    own: dict[str, Any],
+    fit_settings: dict[str, Any],
     force: bool,
 ) -> None:
     """Calibrate the model of a run anew and write the run."""
@@ -302,9 +302,12 @@ def _recalibrate(
         else None
     )
     name = public(str(data)) if dataset is None else dataset.name
-    asked = {**method_options(method, name, protocol, settings["per"]), **_of_population(settings, own)}
+    method_settings = {
+        **method_options(method, name, protocol, settings["per"]),
+        **_of_population(settings, fit_settings),
+    }
     with only_repeats(data is None):
-        again = recalibrate(predictor, facts, method, negatives=negatives, **asked)
+        again = recalibrate(predictor, facts, method, negatives=negatives, **method_settings)
     again.provenance["recalibrated"] = {"from": run, "data": data and public(data), "facts": len(facts)}
     print_json(_finish(again, dataset, output))
 

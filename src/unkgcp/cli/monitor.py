@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from unkgcp.cli.options import examples, reading_and_settings, seed_option
 from unkgcp.cli.output import json_option, note, print_json, print_text
 from unkgcp.errors import InputError, public
+
+if TYPE_CHECKING:
+    from unkgcp.graph.facts import Graph
 
 EXAMPLES = examples(
     "unkgcp monitor run labelled.tsv",
@@ -68,15 +71,7 @@ def command(
     over updates: update first, then monitor the same facts. Each relation is watched too, unless the setting
     by_relation is false.
     """
-    import numpy as np
-
-    from unkgcp.evaluation.monitor import (
-        Monitor,
-        describe,
-        monitor_text,
-        order_caution,
-        watch,
-    )
+    from unkgcp.evaluation.monitor import Monitor, describe, monitor_text, watch
     from unkgcp.files import check_file
     from unkgcp.graph.datasets import read
     from unkgcp.graph.symmetry import symmetric_as_in
@@ -90,10 +85,7 @@ def command(
     reading = {"prefixes": prefixes(predictor.provenance.get("data", {})), "symmetric": "none", **reading}
     facts = symmetric_as_in(read(labelled, **reading), predictor.model.vocabulary)
     labelled = public(labelled)
-    if shuffle:
-        facts = facts[np.random.default_rng([seed, 1]).permutation(len(facts))]
-    elif (caution := order_caution(facts)) is not None:
-        note(f"{labelled}: {caution}")
+    facts = _in_order(facts, labelled, seed if shuffle else None)
     settings: dict[str, Any] = {
         "confidence": confidence,
         "false_alarm": false_alarm,
@@ -116,3 +108,16 @@ def command(
         raise InputError(f"{labelled} has no fact of a kind that the run was calibrated for; give others")
     if monitor.broken:
         raise click.exceptions.Exit(3)
+
+
+def _in_order(facts: Graph, name: str, seed: int | None) -> Graph:
+    """The facts in random order where there is a seed; else in that of the file, which may need a note."""
+    import numpy as np
+
+    from unkgcp.evaluation.monitor import order_caution
+
+    if seed is not None:
+        return facts[np.random.default_rng([seed, 1]).permutation(len(facts))]
+    if (caution := order_caution(facts)) is not None:
+        note(f"{name}: {caution}")
+    return facts

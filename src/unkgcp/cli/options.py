@@ -104,13 +104,13 @@ class Share(click.FloatRange):
     """A number in a range. Unlike `click.FloatRange` it refuses nan."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        found = super().convert(value, param, ctx)
-        return self.fail(f"{value} is not a number", param, ctx) if found != found else found
+        number = super().convert(value, param, ctx)
+        return self.fail(f"{value} is not a number", param, ctx) if number != number else number
 
 
-def seed_option(text: str, most: int = SEEDS) -> Decorator:
+def seed_option(text: str, largest: int = SEEDS) -> Decorator:
     """Adds `--seed`, 0 if it is not given."""
-    kind = click.IntRange(0, most)
+    kind = click.IntRange(0, largest)
     return click.option("--seed", type=kind, metavar="N", default=0, show_default=True, help=text)
 
 
@@ -171,8 +171,8 @@ def check_setting(path: str, name: str, value: Any, kind: type) -> None:
 def reading_options(function: Function) -> Function:
     """Adds the options of reading and `--config`; the command gets what was given as `reading`."""
 
-    def without_config(config: dict[str, Any], **given: Any) -> Any:
-        return function(**given)
+    def without_config(config: dict[str, Any], **values: Any) -> Any:
+        return function(**values)
 
     return reading_and_settings({})(wraps(function)(without_config))
 
@@ -182,10 +182,10 @@ def reading_and_settings(keys: Mapping[str, type], more: str = "") -> Decorator:
 
     def decorate(function: Function) -> Function:
         @wraps(function)
-        def command(config: dict[str, Any], **given: Any) -> Any:
-            reading = {name: given.pop(name) for name in ("data_dir", "format", "columns", "scale")}
+        def command(config: dict[str, Any], **values: Any) -> Any:
+            reading = {name: values.pop(name) for name in ("data_dir", "format", "columns", "scale")}
             rest = {name: value for name, value in config.items() if name not in READING}
-            return function(reading={**reading_settings(config), **_given(reading)}, config=rest, **given)
+            return function(reading={**reading_settings(config), **_given(reading)}, config=rest, **values)
 
         return _with((*_READING, config_option({**READING, **keys}, more)), command)
 
@@ -240,13 +240,13 @@ def splitting_options(function: Function) -> Function:
 
     @wraps(function)
     def command(
-        shares: tuple[float, float] | None, hold_out: str | None, symmetric: str | None, **given: Any
+        shares: tuple[float, float] | None, hold_out: str | None, symmetric: str | None, **values: Any
     ) -> Any:
         calibration, test = shares or (None, None)
         splitting = _given(
             {"calibration": calibration, "test": test, "hold_out": hold_out, "symmetric": symmetric}
         )
-        return function(splitting=splitting, **given)
+        return function(splitting=splitting, **values)
 
     return _with(_SPLITTING, command)
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 JSON, LOUDNESS = "unkgcp.json", "unkgcp.loudness"  # where a call of click keeps what was asked for
 
 
-def _remember(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-    context.meta[JSON] = given
+def _remember(context: click.Context, parameter: click.Parameter, is_set: bool) -> None:
+    context.meta[JSON] = is_set
 
 
 json_option = click.option(
@@ -59,12 +59,12 @@ def print_text(text: str) -> None:
         click.echo(text)
 
 
-def print_json(found: Mapping[str, Any]) -> None:
+def print_json(result: Mapping[str, Any]) -> None:
     """Print all of the result for programs, at the end. A figure that is no number becomes null."""
     if wants_json():
         import json
 
-        click.echo(json.dumps(_plain(found), indent=2, ensure_ascii=False, allow_nan=False))
+        click.echo(json.dumps(_plain(result), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def print_evaluation(result: dict[str, Any]) -> None:
@@ -85,12 +85,11 @@ def print_guarantee(predictor: Predictor) -> dict[str, str | None]:
     """Print what a run promises, and a caution if there is one; gives both by name."""
     method, guarantee = predictor.method, predictor.guarantee
     caution, per = method.caution(0.9), method.options().get("per", "none")
-    said = f"guarantee of {method.name}: {guarantee} ({method.size:,} calibration facts)"
-    if (
-        sys.stdout.isatty() and per != "none"
-    ):  # where every line counts, what is promised everywhere is left out
-        said = f"Promised within each kind of question, {', '.join(WITHIN[by] for by in per.split(','))}."
-    for sentence in filter(None, (said, caution)):
+    promise = f"guarantee of {method.name}: {guarantee} ({method.size:,} calibration facts)"
+    # where every line counts, what is promised everywhere is left out
+    if sys.stdout.isatty() and per != "none":
+        promise = f"Promised within each kind of question, {', '.join(WITHIN[by] for by in per.split(','))}."
+    for sentence in filter(None, (promise, caution)):
         print_text(textwrap.fill(sentence, 80) if sys.stdout.isatty() else sentence)
     return {"guarantee": guarantee, "caution": caution}
 
@@ -107,9 +106,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _set_loudness(context: click.Context, parameter: click.Parameter, given: bool) -> None:
+def _set_loudness(context: click.Context, parameter: click.Parameter, is_set: bool) -> None:
     chosen = QUIET if parameter.name == "quiet" else VERBOSE
-    if not given or context.meta.get(LOUDNESS) is chosen:
+    if not is_set or context.meta.get(LOUDNESS) is chosen:
         return
     if context.meta.setdefault(LOUDNESS, chosen) is not chosen:
         raise click.UsageError("--quiet and --verbose do not go together: leave one of them out")

@@ -142,8 +142,8 @@ def command(
     from unkgcp.tabular.writer import check_output
 
     request = _request(wishes, confidence)
-    given = {"format": format, "columns": columns, **{name: config.get(name) for name in READING}}
-    reading: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    chosen = {"format": format, "columns": columns, **{name: config.get(name) for name in READING}}
+    reading: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
     if engine == "local":
         check_output(output)
     total = count_queries(queries)

@@ -67,7 +67,7 @@ def command(
     dataset = load_dataset(data, seed=seed, **reading, **splitting)
     splits = dataset.splits
     with Reporter("grounding", total=len(statements) * rounds) as progress:
-        found = ground(
+        derived = ground(
             statements,
             splits.train,
             minimum=min_confidence,
@@ -75,6 +75,6 @@ def command(
             names=dataset.names.relations if dataset.names else None,
             progress=progress,
         )
-    write(found, output)
-    print_json({"rules": len(statements), "facts": len(found), "output": output})
-    print_text(f"{len(found):,} facts written to {output}")
+    write(derived, output)
+    print_json({"rules": len(statements), "facts": len(derived), "output": output})
+    print_text(f"{len(derived):,} facts written to {output}")

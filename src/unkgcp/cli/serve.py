@@ -88,16 +88,16 @@ def command(
 
     logging.basicConfig(format="%(asctime)s unkgcp: %(message)s", datefmt=TIME, level=logging.ERROR)
     logging.getLogger("unkgcp.service").setLevel(logging.WARNING)
-    given = {**config, **_variables()}
+    values = {**config, **_variables()}
     if allowed_host:
-        given["allowed_host"] = allowed_host
+        values["allowed_host"] = allowed_host
     if access_log is not None:
-        given["access_log"] = access_log
-    given["root_path"] = given.get("root_path", "").rstrip("/")
-    given["cors_origin"] = tuple(given.get("cors_origin", ()))
+        values["access_log"] = access_log
+    values["root_path"] = values.get("root_path", "").rstrip("/")
+    values["cors_origin"] = tuple(values.get("cors_origin", ()))
     secret = os.environ.get(TOKEN_VARIABLE) if token_file is None else token_file.read()
-    token, hosts = access(host, secret, given.pop("without_token", False), given.pop("allowed_host", ()))
-    settings = Settings(token, hosts, **given)
+    token, hosts = access(host, secret, values.pop("without_token", False), values.pop("allowed_host", ()))
+    settings = Settings(token, hosts, **values)
     try:
         with listen(host, port) as listener:
             serve(runs, listener, settings, lambda url: click.echo(f"serving {', '.join(runs)} at {url}"))

@@ -100,27 +100,27 @@ def command(
     )
     # of two updates of one run at the same time, one would be lost
     again.save(target, replaces=predictor.digest if output is None else None)
-    told = again.provenance["updates"][-1]
-    print_text(_text(told, public(facts)))
+    record = again.provenance["updates"][-1]
+    print_text(_text(record, public(facts)))
     promise = print_guarantee(again)
     print_text(f"written to {target}")
-    print_json({"run": target, "method": again.method.name, **promise, "update": told})
+    print_json({"run": target, "method": again.method.name, **promise, "update": record})
 
 
-def _text(told: dict[str, Any], facts: str) -> str:
+def _text(record: dict[str, Any], facts: str) -> str:
     lines = [
-        f"{facts}: {told['new']:,} new facts, {told['to_training']:,} to learn from and "
-        f"{told['to_calibration']:,} to calibrate on"
+        f"{facts}: {record['new']:,} new facts, {record['to_training']:,} to learn from and "
+        f"{record['to_calibration']:,} to calibrate on"
     ]
-    if told["changed"] or told["known"]:
+    if record["changed"] or record["known"]:
         lines.append(
-            f"{told['changed'] + told['known']:,} triples were known, {told['changed']:,} of them with another "
+            f"{record['changed'] + record['known']:,} triples were known, {record['changed']:,} of them with another "
             "confidence, which is the new one then"
         )
-    if told["repeated"]:
-        lines.append(f"{told['repeated']:,} rows were replaced by later ones with the same triple")
-    if "learned_again" in told:
-        why = told["learned_again"]
+    if record["repeated"]:
+        lines.append(f"{record['repeated']:,} rows were replaced by later ones with the same triple")
+    if "learned_again" in record:
+        why = record["learned_again"]
         lines.append("nothing was learned from the beginning" if why is None else f"learned again: {why}")
     return "\n".join(lines)
 

@@ -90,8 +90,8 @@ def group_columns(group: Group | None, size: int | None = None) -> dict[str, NDA
     return {"": group_labels(group, size)}
 
 
-def check_names(known: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
+def check_names(expected: Mapping[str, Any], columns: Mapping[str, Any]) -> None:
     """ValueError unless queries have the same columns of groups as the calibration points had."""
-    if known.keys() != columns.keys():
-        had, have = (", ".join(name or "one column" for name in names) for names in (known, columns))
+    if expected.keys() != columns.keys():
+        had, have = (", ".join(name or "one column" for name in names) for names in (expected, columns))
         raise ValueError(f"group has {have}, but at calibration it had {had}")

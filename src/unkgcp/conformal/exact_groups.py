@@ -102,7 +102,7 @@ class _Regression:
         # Any: the types of SciPy know neither sparse matrices here nor limits in an array
         groups: Any = csr_array(self.groups[rows].T)
         limits: Any = self.limits[rows]
-        found = linprog(-self.values[rows], A_eq=groups, b_eq=total, bounds=limits, method="highs")
-        if found.status not in (0, 2):
-            raise RuntimeError(f"the solver of the linear programme gave up: {found.message}")
-        return None if found.status == 2 else np.asarray(-found.eqlin.marginals)
+        solution = linprog(-self.values[rows], A_eq=groups, b_eq=total, bounds=limits, method="highs")
+        if solution.status not in (0, 2):
+            raise RuntimeError(f"the solver of the linear programme gave up: {solution.message}")
+        return None if solution.status == 2 else np.asarray(-solution.eqlin.marginals)

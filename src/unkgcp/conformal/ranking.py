@@ -29,10 +29,10 @@ from unkgcp.conformal.arrays import Columns, Floats
 from unkgcp.conformal.ranks import rank, training_conditional_rank
 
 Codes = NDArray[np.intp]
-Places = Sequence[Codes | None]
+Segments = Sequence[Codes | None]
 """For each partition the segment of each query, (n,); -1 where its group had no calibration point."""
 
-MOST_KEPT = 64
+MAX_KEPT_TABLES = 64
 """How many answers of `GroupRankings.tables` are kept: single queries are mostly asked at the same levels."""
 TIE = 1 + 1e-12
 """Weights on the two sides of a rank that agree up to this factor count as equal, whatever rounding did to them."""
@@ -71,10 +71,6 @@ class Ranking:
         assert self.weight is not None
         return np.concatenate([tail_sums(part) for part in np.split(self.weight, self.starts[1:])])
 
-    def pooled(self) -> Ranking:
-        """The same scores in one segment, without weights."""
-        return rank_scores(self.scores.copy())
-
     def thresholds(self, levels: Sequence[Fraction], delta: float | None = None) -> Floats:
         """The k-th smallest score of every segment at each level: (S, levels); -inf if k = 0, inf if k > l.
 
@@ -109,9 +105,9 @@ class Ranking:
     def at_rank(self, segments: NDArray[Any], ranks: NDArray[Any]) -> Floats:
         """The k-th smallest scores of segments; the arrays of segments and ranks broadcast against each other."""
         sizes = self.sizes[segments]
-        places = self.starts[segments] + np.clip(ranks, 1, sizes) - 1
+        positions = self.starts[segments] + np.clip(ranks, 1, sizes) - 1
         return np.where(
-            ranks < 1, -np.inf, np.where(ranks > sizes, np.inf, self.scores.take(places, mode="clip"))
+            ranks < 1, -np.inf, np.where(ranks > sizes, np.inf, self.scores.take(positions, mode="clip"))
         )
 
     def p_values(self, scores: Floats, codes: Codes | None, weight: Floats | None = None) -> Floats:
@@ -173,14 +169,14 @@ def bisected(
     return low
 
 
-def group_codes(known: NDArray[Any], group: NDArray[Any]) -> Codes:
-    """The position of each label among the sorted labels `known`, -1 where it is missing: (n,)."""
-    if (known.dtype.kind == "U") != (group.dtype.kind == "U"):
-        raise ValueError(f"group has dtype {group.dtype}, but the calibration groups were {known.dtype}")
-    if not len(known):
+def group_codes(labels: NDArray[Any], group: NDArray[Any]) -> Codes:
+    """The position of each label among the sorted labels `labels`, -1 where it is missing: (n,)."""
+    if (labels.dtype.kind == "U") != (group.dtype.kind == "U"):
+        raise ValueError(f"group has dtype {group.dtype}, but the calibration groups were {labels.dtype}")
+    if not len(labels):
         return np.full(len(group), -1, np.intp)
-    position = np.minimum(np.searchsorted(known, group), len(known) - 1)
-    return np.where(known[position] == group, position, -1)
+    position = np.minimum(np.searchsorted(labels, group), len(labels) - 1)
+    return np.where(labels[position] == group, position, -1)
 
 
 def rank_scores(scores: Floats, weight: Floats | None = None) -> Ranking:
@@ -247,13 +243,9 @@ class GroupRankings:
     @cached_property
     def scores(self) -> Floats:
         """All scores in ascending order: (l,)."""
-        return self.first.ranking.pooled().scores if self.grouped else self.first.ranking.scores
+        return np.sort(self.first.ranking.scores) if self.grouped else self.first.ranking.scores
 
-    def pooled(self) -> GroupRankings:
-        """The same scores in one group, without weights."""
-        return GroupRankings({"": Partition(None, self.first.ranking.pooled())})
-
-    def places(self, columns: Columns) -> list[Codes | None]:
+    def segments(self, columns: Columns) -> list[Codes | None]:
         """For each partition the segments of queries, from their columns of groups; None without groups."""
         return [
             None if part.groups is None else group_codes(part.groups, columns[name])
@@ -265,33 +257,33 @@ class GroupRankings:
         question = (tuple(levels), delta)
         if (tables := self._tables.get(question)) is None:
             tables = [part.ranking.thresholds(levels, delta) for part in self.partitions.values()]
-            if len(self._tables) >= MOST_KEPT:
+            if len(self._tables) >= MAX_KEPT_TABLES:
                 self._tables.clear()
             self._tables[question] = tables
         return tables
 
     def thresholds(
-        self, levels: Sequence[Fraction], places: Places, weight: Floats | None, delta: float | None
+        self, levels: Sequence[Fraction], segments: Segments, weight: Floats | None, delta: float | None
     ) -> list[Floats]:
         """For each level the largest of the thresholds of a query's groups: (n,), or () if all queries share it."""
         if weight is None:
-            return largest(self.tables(levels, delta), places)
+            return largest(self.tables(levels, delta), segments)
         return [
-            self._largest(lambda ranking, codes: ranking.weighted_thresholds(level, weight, codes), places)  # noqa: B023
+            self._largest(lambda ranking, codes: ranking.weighted_thresholds(level, weight, codes), segments)  # noqa: B023
             for level in levels
         ]
 
-    def p_values(self, scores: Floats, places: Places, weight: Floats | None = None) -> Floats:
+    def p_values(self, scores: Floats, segments: Segments, weight: Floats | None = None) -> Floats:
         """The largest of the p-values that each score has in the groups of its query: (n,)."""
         return np.asarray(
-            self._largest(lambda ranking, codes: ranking.p_values(scores, codes, weight), places)
+            self._largest(lambda ranking, codes: ranking.p_values(scores, codes, weight), segments)
         )
 
-    def standing(self, scores: Floats, places: Places) -> Standing:
+    def standing(self, scores: Floats, segments: Segments) -> Standing:
         """Where each score stands in the group in which its p-value is largest; that group decides at every level."""
         standings = [
             part.ranking.standing(scores, codes)
-            for part, codes in zip(self.partitions.values(), places, strict=True)
+            for part, codes in zip(self.partitions.values(), segments, strict=True)
         ]
         p_values = [(each.size + 1 - each.below) / (each.size + 1) for each in standings]
         best = np.argmax(p_values, axis=0)[None]
@@ -310,20 +302,22 @@ class GroupRankings:
     def sizes(self, columns: Columns) -> NDArray[np.int64]:
         """How many calibration points the smallest group of each query has: (n,)."""
         # code -1, a group without points, picks the last segment, which is empty
-        return np.asarray(-self._largest(lambda ranking, codes: -ranking.sizes[codes], self.places(columns)))
+        return np.asarray(
+            -self._largest(lambda ranking, codes: -ranking.sizes[codes], self.segments(columns))
+        )
 
-    def _largest(self, value: Callable[[Ranking, Any], NDArray[Any]], places: Places) -> Any:
-        parts = zip(self.partitions.values(), places, strict=True)
-        return reduce(np.maximum, [value(part.ranking, codes) for part, codes in parts])
+    def _largest(self, value: Callable[[Ranking, Any], NDArray[Any]], segments: Segments) -> Any:
+        partitions = zip(self.partitions.values(), segments, strict=True)
+        return reduce(np.maximum, [value(part.ranking, codes) for part, codes in partitions])
 
 
-def largest(tables: Sequence[NDArray[np.floating[Any]]], places: Places) -> list[Floats]:
+def largest(tables: Sequence[NDArray[np.floating[Any]]], segments: Segments) -> list[Floats]:
     """For each level the largest threshold of each query, (n,), from the answer of `GroupRankings.tables`.
 
     Without groups it is one number for all queries: ().
     """
     rows = [
         [column[-1] if codes is None else np.take(column, codes) for column in table.T]
-        for table, codes in zip(tables, places, strict=True)
+        for table, codes in zip(tables, segments, strict=True)
     ]
     return [reduce(np.maximum, level) for level in zip(*rows, strict=True)]

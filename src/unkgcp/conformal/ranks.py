@@ -130,7 +130,7 @@ def smoothed_exceeds(
     level = exact(confidence)
     sizes, which = np.unique(size, return_inverse=True)
     # integer and fractional part are kept apart, so that the subtraction of `below` is exact
-    places = [divmod(level * (int(each) + 1), 1) for each in sizes]
-    whole = np.array([part for part, _ in places], np.int64)[which]
-    rest = np.array([float(part) for _, part in places], np.float64)[which]
+    ranks = [divmod(level * (int(each) + 1), 1) for each in sizes]
+    whole = np.array([part for part, _ in ranks], np.int64)[which]
+    rest = np.array([float(part) for _, part in ranks], np.float64)[which]
     return np.asarray(np.clip((whole - below + rest) / (np.asarray(equal) + 1), 0.0, 1.0), np.float64)

@@ -99,7 +99,7 @@ class LearnedScore(Score):
         """All that was learned, for saving."""
 
     @abstractmethod
-    def places(self, kind: NDArray[Any]) -> NDArray[np.intp]:
+    def kind_codes(self, kind: NDArray[Any]) -> NDArray[np.intp]:
         """The numbers that `prepare` takes as scale for predictions of these kinds: (n,)."""
 
 

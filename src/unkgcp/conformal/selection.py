@@ -17,8 +17,8 @@ in docs/proofs/choosing.md. Nothing is promised for a single candidate, or for a
 Only the place of a candidate's score among the calibration scores that do not pass matters, so a histogram of places is
 enough to choose among any number of candidates.
 
->>> found = select([0.1, 0.2, 0.3, 0.8, 0.9], [0, 0, 1, 1, 1], [0.05, 0.85, 0.95], fdr=0.5)
->>> found.p_value.round(3).tolist(), found.selected.tolist()
+>>> chosen = select([0.1, 0.2, 0.3, 0.8, 0.9], [0, 0, 1, 1, 1], [0.05, 0.85, 0.95], fdr=0.5)
+>>> chosen.p_value.round(3).tolist(), chosen.selected.tolist()
 ([0.5, 0.167, 0.167], [True, True, True])
 """
 
@@ -117,12 +117,12 @@ class Reference:
 
         `UNKNOWN` where the score is NaN, or the stratum negative.
         """
-        found = np.full(len(score), UNKNOWN, np.int32)
-        own = np.zeros(len(score), np.int8) if stratum is None else stratum
-        for place, (scores, numbers) in enumerate(zip(self.scores, self.numbers, strict=True)):
-            rows = np.flatnonzero((own == place) & ~np.isnan(score))
-            found[rows] = numbers[np.searchsorted(scores, score[rows])]
-        return found
+        places = np.full(len(score), UNKNOWN, np.int32)
+        strata = np.zeros(len(score), np.int8) if stratum is None else stratum
+        for index, (scores, numbers) in enumerate(zip(self.scores, self.numbers, strict=True)):
+            rows = np.flatnonzero((strata == index) & ~np.isnan(score))
+            places[rows] = numbers[np.searchsorted(scores, score[rows])]
+        return places
 
     def count(self, places: Places) -> Counts:
         """The histogram of places: (bins,). Histograms of several batches can be added."""
@@ -149,8 +149,10 @@ class Reference:
 
     def cuts(self, counts: Counts, fdr: Fraction) -> Cuts:
         """The cut as it is, and with the counts of each stratum one lower and one higher."""
-        own = [(self.stratum == place).astype(np.int64) for place in range(len(self.scores))]
-        looser, stricter = (np.array([self.cut(counts, fdr, sign * one) for one in own]) for sign in (-1, 1))
+        members = [(self.stratum == index).astype(np.int64) for index in range(len(self.scores))]
+        looser, stricter = (
+            np.array([self.cut(counts, fdr, sign * member) for member in members]) for sign in (-1, 1)
+        )
         return Cuts(looser, self.cut(counts, fdr), stricter)
 
     def alike(
@@ -182,16 +184,18 @@ def select(
     calibration_score: (l,), larger where passing is likelier. calibration_passes: (l,), whether it passes. score: (n,)
     of the candidates, by the same function; one that is NaN is never chosen. Several shares are answered at once.
     """
-    known = column("calibration_score", calibration_score)
-    check_finite("calibration_score", known)
+    calibration = column("calibration_score", calibration_score)
+    check_finite("calibration_score", calibration)
     passes = np.asarray(calibration_passes)
-    if passes.shape != known.shape:
-        raise ValueError(f"calibration_passes has shape {passes.shape}, calibration_score {known.shape}")
+    if passes.shape != calibration.shape:
+        raise ValueError(
+            f"calibration_passes has shape {passes.shape}, calibration_score {calibration.shape}"
+        )
     if not np.isin(passes, (0, 1)).all():
         raise ValueError("calibration_passes must be true or false throughout")
     shares, single = check_shares(fdr)
-    failed = known[~passes.astype(bool)]
-    reference = Reference.of([Wrong(failed, len(known))])
+    failed = calibration[~passes.astype(bool)]
+    reference = Reference.of([Wrong(failed, len(calibration))])
     places = reference.places(column("score", score))
     counts = reference.count(places)
     selected = np.stack([places >= reference.cut(counts, share) for share in shares], axis=1)
@@ -201,16 +205,16 @@ def select(
 def check_shares(fdr: Confidence | Iterable[Confidence]) -> tuple[list[Fraction], bool]:
     """Allowed shares of wrong ones as rationals, and whether a single one was given; InputError if they are invalid."""
     single = isinstance(fdr, str | Fraction) or not isinstance(fdr, Iterable)
-    given: list[Confidence] = [fdr] if single else list(fdr)  # type: ignore[list-item, arg-type]
+    values: list[Confidence] = [fdr] if single else list(fdr)  # type: ignore[list-item, arg-type]
     shares = []
-    for share in given:
+    for share in values:
         try:
-            found = exact(share)
+            rational = exact(share)
         except ValueError:
-            found = Fraction(0)
-        if not 0 < found < 1:
+            rational = Fraction(0)
+        if not 0 < rational < 1:
             raise InputError(f"the allowed share of wrong ones is {share} but must lie between 0 and 1")
-        shares.append(found)
+        shares.append(rational)
     if not shares or len(set(shares)) < len(shares):
         raise InputError("name each allowed share of wrong ones once, 0.1 or 0.05,0.1 for instance")
     return shares, single

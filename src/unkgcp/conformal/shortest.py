@@ -42,7 +42,7 @@ FIELDS = (
 )
 _BLOCKS = 10  # blocks of neighbouring predictions for each node, in which points are counted before smoothing
 _HAIR = 1e-3  # added to widths, so that the density of cells without width is finite
-MOST_KINDS = 200
+MAX_KINDS = 200
 """The largest number of kinds with nodes of their own; it limits time and memory."""
 
 
@@ -94,13 +94,13 @@ class Shortest(Recipe):
         """
         if kind is None:
             return self._learn(prediction, truth, None)
-        known, sizes = np.unique(kind, return_counts=True)
-        large = np.argsort(-sizes, kind="stable")[:MOST_KINDS]
-        known = known[np.sort(large[sizes[large] >= self.own])]
-        codes = group_codes(known, kind)
-        if len(known) and not self._narrower(prediction, truth, codes):
-            known, codes = known[:0], np.full(len(kind), -1, np.intp)
-        return replace(self._learn(prediction, truth, codes), kinds=known)
+        kinds, sizes = np.unique(kind, return_counts=True)
+        large = np.argsort(-sizes, kind="stable")[:MAX_KINDS]
+        kinds = kinds[np.sort(large[sizes[large] >= self.own])]
+        codes = group_codes(kinds, kind)
+        if len(kinds) and not self._narrower(prediction, truth, codes):
+            kinds, codes = kinds[:0], np.full(len(kind), -1, np.intp)
+        return replace(self._learn(prediction, truth, codes), kinds=kinds)
 
     def _learn(self, prediction: Floats, truth: Floats, codes: NDArray[np.intp] | None) -> LearnedShortest:
         look = (self.cells, self.nodes, self.smoothing)
@@ -112,13 +112,17 @@ class Shortest(Recipe):
         if len(prediction) < 4:
             return False
         widths = []
-        for given in (None, codes):
-            part = None if given is None else given[teach]
+        for kind_codes in (None, codes):
+            part = None if kind_codes is None else kind_codes[teach]
             score = self._learn(prediction[teach], truth[teach], part)
             rest = prediction[try_out]
             # a kind without a point in the first half uses the nodes of all predictions
             segments = len(score.table.offset) - 1
-            place = None if given is None else np.where(given[try_out] + 1 < segments, given[try_out] + 1, 0)
+            place = (
+                None
+                if kind_codes is None
+                else np.where(kind_codes[try_out] + 1 < segments, kind_codes[try_out] + 1, 0)
+            )
             node = score.prepare(rest, None if place is None else place.astype(rest.dtype))
             strange = score.score(rest, truth[try_out], node)
             threshold = np.sort(strange)[min(rank("0.9", len(rest)), len(rest)) - 1]
@@ -176,7 +180,7 @@ class LearnedShortest(LearnedScore):
         columns = vars(self.table)
         return {**columns} if self.kinds is None else {**columns, "kinds": self.kinds}
 
-    def places(self, kind: NDArray[Any]) -> NDArray[np.intp]:
+    def kind_codes(self, kind: NDArray[Any]) -> NDArray[np.intp]:
         """The segment of each kind, 0 for a kind without nodes of its own: (n,); `prepare` takes it as scale."""
         assert self.kinds is not None
         return group_codes(self.kinds, kind) + 1 if len(self.kinds) else np.zeros(len(kind), np.intp)
@@ -294,16 +298,16 @@ def counts_by_node(
     size = len(prediction)
     nodes = max(1, min(nodes, 5 * size // neighbours))
     smoothing = max(smoothing, min(1.0, neighbours / size))
-    known, member, count = np.unique(prediction, return_inverse=True, return_counts=True)
-    places = np.cumsum(count) - (count + 1) / 2
-    place = places[member]
-    centre = np.unique(np.sort(place)[((np.arange(nodes) + 0.5) * size / nodes).astype(np.intp)])
+    values, member, count = np.unique(prediction, return_inverse=True, return_counts=True)
+    positions = np.cumsum(count) - (count + 1) / 2
+    position = positions[member]
+    centre = np.unique(np.sort(position)[((np.arange(nodes) + 0.5) * size / nodes).astype(np.intp)])
     blocks = min(size, _BLOCKS * nodes)
-    block = (place * blocks / size).astype(np.intp)
+    block = (position * blocks / size).astype(np.intp)
     counts = np.bincount(block * cells + cell, minlength=blocks * cells).reshape(blocks, cells)
     middle = (np.arange(blocks) + 0.5) * size / blocks
     weight = np.maximum(0.0, 1 - np.abs(centre[:, None] - middle) / (smoothing * size))
-    return known[np.searchsorted(places, centre)], weight @ counts
+    return values[np.searchsorted(positions, centre)], weight @ counts
 
 
 def _boundary(node: Floats) -> Floats:
@@ -311,8 +315,7 @@ def _boundary(node: Floats) -> Floats:
 
 
 def _normalised(mass: Floats) -> Floats:
-    shares: Floats = mass / mass.sum(axis=1, keepdims=True)
-    return shares
+    return np.asarray(mass / mass.sum(axis=1, keepdims=True))
 
 
 def grow(mass: Floats, lower: Floats, upper: Floats) -> Floats:

@@ -224,8 +224,8 @@ class SplitConformal:
 
         def fill(start: int, stop: int) -> None:
             part = queries[start:stop]
-            unit, places = _unit(score, part), rankings.places(part.groups or {})
-            thresholds = rankings.thresholds(levels, places, part.weight, self.training_conditional)
+            unit, segments = _unit(score, part), rankings.segments(part.groups or {})
+            thresholds = rankings.thresholds(levels, segments, part.weight, self.training_conditional)
             for index, threshold in enumerate(thresholds):
                 lower, upper = score.bounds(part.prediction, threshold, unit, self.bounds)
                 ends[start:stop, 0, index], ends[start:stop, 1, index] = lower, upper
@@ -280,11 +280,14 @@ class SplitConformal:
         `unkgcp.conformal.p_exceeds`: in floats 1 - 0.9 is not 0.1.
         """
         score, rankings, queries = self._ask(prediction, scale, group, kind, weight)
-        scores, places = self._comparable_scores(score, queries, truth), rankings.places(queries.groups or {})
-        strangers = np.any([codes < 0 for codes in places if codes is not None], axis=0)
+        scores, segments = (
+            self._comparable_scores(score, queries, truth),
+            rankings.segments(queries.groups or {}),
+        )
+        strangers = np.any([codes < 0 for codes in segments if codes is not None], axis=0)
         if count := int(np.count_nonzero(strangers)):
             _warn_of_groups(count, queries, "without calibration points: their p-value is 1")
-        return rankings.p_values(scores, places, queries.weight)
+        return rankings.p_values(scores, segments, queries.weight)
 
     def scores(
         self,
@@ -428,10 +431,10 @@ class SplitConformal:
             about = json.loads(str(arrays["about"]))
             if about["format"] != FORMAT:
                 raise ValueError(f"its format is {about['format']!r}, expected {FORMAT!r}")
-            score = given = make_score(about["score"], **about["parameters"])
+            score = named = make_score(about["score"], **about["parameters"])
             if isinstance(score, Recipe):
                 score = score.restore(under("learned/", arrays)) if about["learned"] else score.fallback()
-            made = cls(given if about["given"] else None, about["bounds"], about["training_conditional"])
+            made = cls(named if about["given"] else None, about["bounds"], about["training_conditional"])
             return made._with(score, storage.from_arrays(about["partitions"], arrays))
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"{error} is missing or out of place") from error
@@ -491,17 +494,17 @@ def _unit(score: Score, queries: Queries) -> Floats | None:
     """What the score takes as scale: the prepared scale of each query, or the place of its kind."""
     scale = queries.scale
     if isinstance(score, LearnedScore) and score.kinds is not None and queries.kind is not None:
-        scale = score.places(queries.kind).astype(np.float64)
+        scale = score.kind_codes(queries.kind).astype(np.float64)
     return score.prepare(queries.prediction, scale)
 
 
-def _check_takes(score: Score | Recipe, queries: Queries, given: Score | Recipe | None) -> None:
-    """ValueError unless the queries have the columns that the score needs, and no other; `given` was asked for."""
+def _check_takes(score: Score | Recipe, queries: Queries, requested: Score | Recipe | None) -> None:
+    """ValueError unless the queries have the columns that the score needs, and no other; `requested` was asked for."""
     takes_scale = not isinstance(score, Recipe) and score.takes_scale
     if takes_scale != (queries.scale is not None):
         needs = "needs a scale for every query" if takes_scale else "takes no scale"
         raise ValueError(f"the {score.name} score {needs}")
-    if queries.kind is not None and not isinstance(given, Recipe | LearnedScore):
+    if queries.kind is not None and not isinstance(requested, Recipe | LearnedScore):
         raise ValueError(f"the {score.name} score takes no kind; it is not learned")
     if isinstance(score, LearnedScore) and score.kinds is not None and queries.kind is None:
         raise ValueError("kind is missing: the score was learned from predictions with a kind")

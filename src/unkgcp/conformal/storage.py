@@ -24,12 +24,12 @@ FIELDS = (
 
 def to_arrays(rankings: GroupRankings) -> dict[str, NDArray[Any]]:
     """The scores of every partition; the names of the arrays begin with its number."""
-    parts = {}
+    partitions = {}
     for place, (groups, ranking) in enumerate(rankings.partitions.values()):
         sizes = ranking.sizes if groups is None else ranking.sizes[:-1]  # the last segment is empty
         columns = {"scores": ranking.scores, "sizes": sizes, "weight": ranking.weight, "groups": groups}
-        parts[str(place)] = {name: array for name, array in columns.items() if array is not None}
-    return joined(parts)
+        partitions[str(place)] = {name: array for name, array in columns.items() if array is not None}
+    return joined(partitions)
 
 
 def from_arrays(names: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> GroupRankings:

@@ -124,8 +124,8 @@ def ask(
     judge_of_negatives = predictor.negative or predictor.method
     of_negatives = _in_pieces(judge_of_negatives, other_ids, exactly, progress, n, n + of)
     answered = ~np.isnan(facts_answers.score)
-    train, asked = training_facts(predictor, dataset), some_rows(ids, np.flatnonzero(answered))
-    doubt, sizes, group = _behind(predictor.method, asked, answered, facts_answers.score)
+    train, usable = training_facts(predictor, dataset), some_rows(ids, np.flatnonzero(answered))
+    doubt, sizes, group = _behind(predictor.method, usable, answered, facts_answers.score)
     kinds = Kinds.of(train, len(predictor.model.seen_entities), len(predictor.model.seen_relations))
     return AnsweredTest(
         predictor=predictor,
@@ -150,7 +150,7 @@ def ask(
 
 
 def _behind(
-    method: IntervalPredictor, asked: Triples, answered: Mask, score: NDArray[np.float32]
+    method: IntervalPredictor, usable: Triples, answered: Mask, score: NDArray[np.float32]
 ) -> tuple[Floats, NDArray[np.int64] | None, ThresholdGroups | None]:
     """The method's doubt of each test fact, how many calibration facts set its threshold, and its group: (n,) each.
 
@@ -159,9 +159,12 @@ def _behind(
     doubt = np.full(len(answered), np.nan)
     if not answered.any():
         return doubt, None, None
-    own = method.doubt(asked, None if method.own_answers else score[answered].astype(np.float64))
-    doubt[answered] = own
-    sizes, group = method.threshold_sizes(asked, own), threshold_groups(method, asked, own)
+    values = method.doubt(usable, None if method.own_answers else score[answered].astype(np.float64))
+    doubt[answered] = values
+    sizes, group = (
+        method.threshold_sizes(usable, values),
+        threshold_groups(method, usable, values),
+    )
     if group is not None:
         group = ThresholdGroups(_filled(answered, group.code, -1), _filled(answered, group.size, 0))
     return doubt, None if sizes is None else _filled(answered, sizes, 0), group
@@ -188,11 +191,13 @@ def _in_pieces(
     n = len(triples.head)
     if progress is None or total <= PIECE:
         return method.interval(triples, levels)
-    found = []
+    pieces = []
     for start in range(0, max(n, 1), PIECE):
-        found.append(method.interval(Triples(*(column[start : start + PIECE] for column in triples)), levels))
+        pieces.append(
+            method.interval(Triples(*(column[start : start + PIECE] for column in triples)), levels)
+        )
         progress.update(round(ASKED * (before + min(start + PIECE, n)) / total, 1), "asking")
-    return Intervals.joined(found)
+    return Intervals.joined(pieces)
 
 
 def not_taken_in(predictor: Predictor, dataset: Dataset) -> tuple[Dataset, int]:
@@ -270,11 +275,11 @@ class JudgedRows:
         return JudgedRows(*(column[rows] for column in columns))
 
     def joined(self, other: JudgedRows) -> JudgedRows:
-        parts = [
+        columns = [
             (rows.score, rows.lower, rows.upper, metrics.both_ends(rows.truth), rows.value)
             for rows in (self, other)
         ]
-        return JudgedRows(*map(np.concatenate, zip(*parts, strict=True)))
+        return JudgedRows(*map(np.concatenate, zip(*columns, strict=True)))
 
     @property
     def prediction(self) -> Floats:
@@ -297,13 +302,13 @@ class JudgedRows:
         prediction; those of the score, which is the mean where the method has one, stand beside them. The interval
         score is also None where it is infinite, which happens at level 1 if a label is missed.
         """
-        known, width = ~np.isnan(self.score), self.width
+        predicted, width = ~np.isnan(self.score), self.width
         middle, prediction, score = (
-            metrics.middle(self.truth)[known],
-            self.prediction[known],
-            self.score[known],
+            metrics.middle(self.truth)[predicted],
+            self.prediction[predicted],
+            self.score[predicted],
         )
-        found = {
+        figures = {
             "coverage": metrics.coverage(self.truth, self.lower, self.upper),
             "sharpness": metrics.sharpness(self.lower, self.upper),
             "median_width": float(np.median(width)) if len(width) else math.nan,
@@ -313,7 +318,7 @@ class JudgedRows:
             "mse_of_score": metrics.mse(score, middle),
             "mae_of_score": metrics.mae(score, middle),
         }
-        return {"n": len(width), **{key: metrics.finite(value) for key, value in found.items()}}
+        return {"n": len(width), **{key: metrics.finite(value) for key, value in figures.items()}}
 
 
 def judge(answers: AnsweredTest, progress: Progress | None = None) -> dict[str, Any]:
@@ -379,20 +384,22 @@ def judge(answers: AnsweredTest, progress: Progress | None = None) -> dict[str, 
 def _judge_facts(answers: AnsweredTest, progress: Progress | None) -> list[dict[str, Any]]:
     """The figures of all test facts at each level, with those of each kind."""
     n = len(answers.truth)
-    parts = {kind: answers.kind == code for code, kind in enumerate(KINDS) if (answers.kind == code).any()}
-    steps = 1 + len(parts) + len(answers.levels)
+    rows_of_kind = {
+        kind: answers.kind == code for code, kind in enumerate(KINDS) if (answers.kind == code).any()
+    }
+    steps = 1 + len(rows_of_kind) + len(answers.levels)
     whole = _judge_part(answers, np.ones(n, np.bool_))
     for level in whole:
         level["kinds"] = {}
-    for step, (kind, rows) in enumerate(parts.items(), 1):
+    for step, (kind, rows) in enumerate(rows_of_kind.items(), 1):
         _tell(progress, step / steps)
-        for level, found in zip(whole, _judge_part(answers, rows), strict=True):
-            level["kinds"][kind] = {"share": float(rows.mean()), **found}
+        for level, figures in zip(whole, _judge_part(answers, rows), strict=True):
+            level["kinds"][kind] = {"share": float(rows.mean()), **figures}
     table, complete, seed = answers.queries.table(), answers.queries.complete, answers.predictor.model.seed
     for place, level in enumerate(whole):
         inside = answers.at(place).inside[complete]
         level["ert"] = slices.excess_risk(table, inside, answers.levels[place], seed=seed)
-        _tell(progress, (2 + len(parts) + place) / steps)
+        _tell(progress, (2 + len(rows_of_kind) + place) / steps)
     return whole
 
 
@@ -409,14 +416,14 @@ def _judge_part(answers: AnsweredTest, rows: Mask) -> list[dict[str, Any]]:
     cases = None
     if answers.group is not None and not method.guarantee.startswith("none"):
         cases = ThresholdGroups(*(column[rows] for column in answers.group)).cases()
-    found = []
+    by_level = []
     for place, level in enumerate(answers.levels):
         figures = answers.at(place).some(rows).figures(level)
         figures["band"] = None if cases is None else list(metrics.summed_band(cases, level))
         figures["verdict"] = verdict_on(figures)
         nothing = metrics.knowing_nothing(answers.train.truth, truth, level)
-        found.append({**figures, "knowing_nothing": nothing, **sliced[place]})
-    return found
+        by_level.append({**figures, "knowing_nothing": nothing, **sliced[place]})
+    return by_level
 
 
 def _tell(progress: Progress | None, share: float) -> None:
@@ -426,9 +433,9 @@ def _tell(progress: Progress | None, share: float) -> None:
 
 def _filled(answered: Mask, values: NDArray[Any], other: int) -> NDArray[np.int64]:
     """The values of answered rows, and another number for the others: (n,)."""
-    found = np.full(len(answered), other, np.int64)
-    found[answered] = values
-    return found
+    column = np.full(len(answered), other, np.int64)
+    column[answered] = values
+    return column
 
 
 def verdict_on(figures: dict[str, Any]) -> str | None:
@@ -455,17 +462,18 @@ def least_possible(answers: AnsweredTest) -> list[float] | None:
     scores = method.nonconformity(some_rows(answers.ids, rows), answers.truth[rows])
     if scores is None:
         return None
-    known = answers.answered.mean()
+    answered_share = answers.answered.mean()
     if "length" not in method.needs:
         scores = np.abs(scores)  # the sign says on which side a label lies
     order = np.lexsort([scores, group.code[rows]])
     starts = np.unique(group.code[rows][order], return_index=True)[1]
-    parts, floored = np.split(scores[order], starts[1:]), method.options().get("floor", False)
+    score_groups, floored = np.split(scores[order], starts[1:]), method.options().get("floor", False)
     shares = [
-        sum(_covered(part, level, level if floored else 0.0) for part in parts) / len(rows)
+        sum(_covered(group_scores, level, level if floored else 0.0) for group_scores in score_groups)
+        / len(rows)
         for level in answers.levels
     ]
-    return [float(known * share + 1 - known) for share in shares]
+    return [float(answered_share * share + 1 - answered_share) for share in shares]
 
 
 def _covered(scores: Floats, level: float, floor: float) -> float:

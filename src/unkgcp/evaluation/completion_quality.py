@@ -58,9 +58,9 @@ CELLS = 1 << 22  # scores held in memory at once
 class SideQuestions(NamedTuple):
     """Distinct facts as questions of one side: the given entity, the relation, the entity asked for, (n,) each."""
 
-    given: Integers
+    anchor: Integers
     relation: Integers
-    asked: Integers
+    answer: Integers
     confidence: Floats
 
 
@@ -72,8 +72,10 @@ class Ranks(NamedTuple):
     alone: Floats
 
 
-def ranking(predictor: Calibrated, test: Graph, known: Sequence[Graph], least: float = 0.0) -> dict[str, Any]:
-    """The figures for tails, heads and both together; `known` are the facts of the other splits.
+def ranking(
+    predictor: Calibrated, test: Graph, others: Sequence[Graph], least: float = 0.0
+) -> dict[str, Any]:
+    """The figures for tails, heads and both together; `others` are the facts of the other splits.
 
     least: the confidence that a test fact must have to count.
     """
@@ -81,15 +83,15 @@ def ranking(predictor: Calibrated, test: Graph, known: Sequence[Graph], least: f
     ids = to_triples(test, model.vocabulary)
     ranked = status_codes(model, ids) == 0
     head, relation, tail = (column[ranked].astype(np.int64) for column in ids)
-    others = [to_triples(part, model.vocabulary) for part in known if len(part)]
+    filter_ids = [to_triples(part, model.vocabulary) for part in others if len(part)]
     filters = [
-        np.concatenate([np.zeros(0, np.int64), *(part[place].astype(np.int64) for part in others)])
+        np.concatenate([np.zeros(0, np.int64), *(part[place].astype(np.int64) for part in filter_ids)])
         for place in range(3)
     ]
     confidence = test.confidence[ranked]
     sides: dict[str, tuple[Ranks, Floats]] = {}
-    for name, given, asked, taken in (("tails", head, tail, filters), ("heads", tail, head, filters[::-1])):
-        facts = _distinct(given, relation, asked, confidence)
+    for name, anchor, answer, taken in (("tails", head, tail, filters), ("heads", tail, head, filters[::-1])):
+        facts = _distinct(anchor, relation, answer, confidence)
         ranks = _ranks(predictor, facts, taken, at_head=name == "heads")
         counted = facts.confidence >= least
         some = Ranks(ranks.query[counted], ranks.among_all[counted], ranks.alone[counted])
@@ -143,32 +145,32 @@ def weighted_mean(values: NDArray[Any], weight: Floats) -> float | None:
     return math.fsum(values * weight) / total if total > 0 else None
 
 
-def _distinct(given: Integers, relation: Integers, asked: Integers, confidence: Floats) -> SideQuestions:
+def _distinct(anchor: Integers, relation: Integers, answer: Integers, confidence: Floats) -> SideQuestions:
     """Each triple once, sorted by what is given, with its mean confidence."""
-    triples, place = np.unique(np.stack([given, relation, asked], axis=1), axis=0, return_inverse=True)
+    triples, place = np.unique(np.stack([anchor, relation, answer], axis=1), axis=0, return_inverse=True)
     place = place.reshape(-1)  # NumPy 2.0 gave it another shape
     counts = np.bincount(place, minlength=len(triples))
     mean = np.bincount(place, confidence, minlength=len(triples)) / np.maximum(counts, 1)
     return SideQuestions(triples[:, 0], triples[:, 1], triples[:, 2], mean)
 
 
-def _ranks(predictor: Calibrated, facts: SideQuestions, known: list[Integers], at_head: bool) -> Ranks:
-    """The ranks of facts; `known` are facts of the other splits: given entity, relation and asked entity."""
+def _ranks(predictor: Calibrated, facts: SideQuestions, others: list[Integers], at_head: bool) -> Ranks:
+    """The ranks of facts; `others` are facts of the other splits: given entity, relation and asked entity."""
     model = predictor.model
     relations, entities = len(model.seen_relations), len(model.seen_entities)
-    key = facts.given * relations + facts.relation
+    key = facts.anchor * relations + facts.relation
     queries, query = np.unique(key, return_inverse=True)
-    filtered_key = known[0] * relations + known[1]
+    filtered_key = others[0] * relations + others[1]
     # only known facts of these queries matter, and not those that are test facts too
-    matters = np.isin(filtered_key, queries) & (known[0] >= 0) & (known[1] >= 0) & (known[2] >= 0)
-    taken = np.unique(np.stack([filtered_key[matters], known[2][matters]], axis=1), axis=0)
-    own = np.isin(taken[:, 0] * entities + taken[:, 1], key * entities + facts.asked)
-    taken = taken[~own]
+    matters = np.isin(filtered_key, queries) & (others[0] >= 0) & (others[1] >= 0) & (others[2] >= 0)
+    taken = np.unique(np.stack([filtered_key[matters], others[2][matters]], axis=1), axis=0)
+    is_test_fact = np.isin(taken[:, 0] * entities + taken[:, 1], key * entities + facts.answer)
+    taken = taken[~is_test_fact]
     above, same, score = np.empty(len(key), np.int64), np.empty(len(key), np.int64), np.empty(len(key))
     for some, rows in _chunks(query, max(1, CELLS // max(1, entities))):
-        given, relation = queries[some] // relations, queries[some] % relations
-        table = candidate_scores(predictor, given, relation, at_head)
-        score[rows] = table[query[rows] - some.start, facts.asked[rows]]
+        anchor, relation = queries[some] // relations, queries[some] % relations
+        table = candidate_scores(predictor, anchor, relation, at_head)
+        score[rows] = table[query[rows] - some.start, facts.answer[rows]]
         table[:, ~model.seen_entities] = -np.inf
         first = np.searchsorted(taken[:, 0], queries[some.start], side="left")
         last = np.searchsorted(taken[:, 0], queries[some.stop - 1], side="right")
@@ -179,8 +181,8 @@ def _ranks(predictor: Calibrated, facts: SideQuestions, known: list[Integers], a
             beside = table[query[part] - some.start]
             above[part] = np.count_nonzero(beside > score[part, None], axis=1)
             same[part] = np.count_nonzero(beside == score[part, None], axis=1)
-    own_above, own_same = _within(query, score)
-    return Ranks(query, 1 + above + (same - 1) / 2, 1 + (above - own_above) + (same - own_same) / 2)
+    above_in_query, same_in_query = _within(query, score)
+    return Ranks(query, 1 + above + (same - 1) / 2, 1 + (above - above_in_query) + (same - same_in_query) / 2)
 
 
 def _chunks(query: Integers, count: int) -> Iterator[tuple[slice, slice]]:
@@ -250,8 +252,8 @@ def judge_answers(
     usable = len(facts)
     if completer_of(predictor) is not None and usable > FACTS:
         facts = facts[np.random.default_rng(0xA5E8).permutation(usable)[:FACTS]]
-    asked = [_ask(side, facts, exactly) for side in sides.values()]
-    of_sides = dict(zip((*SIDES, "both"), ([asked[0]], [asked[1]], asked), strict=True))
+    answers = [_ask(side, facts, exactly) for side in sides.values()]
+    of_sides = dict(zip((*SIDES, "both"), ([answers[0]], [answers[1]], answers), strict=True))
     return {
         "facts": len(test),
         "new": usable,
@@ -262,7 +264,7 @@ def judge_answers(
         "at_least": AT_LEAST,
         "levels": [
             {"confidence": level}
-            | {name: _set_figures(parts, place, level) for name, parts in of_sides.items()}
+            | {name: _set_figures(sides_asked, place, level) for name, sides_asked in of_sides.items()}
             for place, level in enumerate(map(float, exactly))
         ],
     }
@@ -276,16 +278,16 @@ def _ask(side: SideSets, facts: Graph, levels: Sequence[Any]) -> SideAnswers:
     shape = (len(facts), len(levels))
     strange, covered, size = np.empty(len(facts)), np.empty(shape, bool), np.empty(shape, np.int64)
     for rows, question, table in side.candidates.blocks(facts):
-        of_all, most = total(table), table.max(axis=1)
+        of_all, largest = total(table), table.max(axis=1)
         # a question has one relation, so that any of its facts has its thresholds
         some_fact = np.empty(len(table), np.intp)
         some_fact[question] = rows
-        own = table[question, answer[rows]]
-        strange[rows] = strangeness(own, of_all[question], most[question])
+        of_answers = table[question, answer[rows]]
+        strange[rows] = strangeness(of_answers, of_all[question], largest[question])
         for place, threshold in enumerate(thresholds):
-            weight = least_weight(threshold[some_fact], of_all, most)
+            weight = least_weight(threshold[some_fact], of_all, largest)
             count = np.count_nonzero(table >= np.maximum(weight, 0.0)[:, None], axis=1)
-            size[rows, place], covered[rows, place] = count[question], own >= weight[question]
+            size[rows, place], covered[rows, place] = count[question], of_answers >= weight[question]
     standing = side.standing(strange, relation)
     # a set of all candidates contains the answer, however ties are broken
     smoothed = np.stack([smoothed_exceeds(*standing, level) for level in levels], axis=1)
@@ -305,9 +307,8 @@ def _set_figures(sides: Sequence[SideAnswers], place: int, level: float) -> dict
     share = np.bincount(which, covered) / count
     large = share[count >= AT_LEAST]
     band = None
-    if (
-        len(sides) == 1
-    ):  # tails and heads of the same facts are dependent, so that no law holds for both together
+    # tails and heads of the same facts are dependent, so that no law holds for both together
+    if len(sides) == 1:
         groups = ThresholdGroups(sides[0].group, sides[0].calibration)
         band = list(summed_band(groups.cases(), level))
     return {

@@ -95,15 +95,15 @@ def _columns(figures: list[dict[str, Any]]) -> dict[str, list[float]]:
     return {name: [at[name] for at in figures] for name in ("coverage", "sharpness", "interval_score")}
 
 
-def comparison_text(found: dict[str, Any]) -> str:
+def comparison_text(compared: dict[str, Any]) -> str:
     """The object of `comparison` at the main level as a table, with a line for each of its words."""
     place = LEVELS.index(MAIN)
     table = FigureTable([f"at {MAIN:.0%}", "coverage", "mean width", "interval score"])
-    for name, of in [*found["methods"].items(), ("best possible", found["best_possible"])]:
+    for name, figures in [*compared["methods"].items(), ("best possible", compared["best_possible"])]:
         table.add(
-            name, *(number(of[figure][place]) for figure in ("coverage", "sharpness", "interval_score"))
+            name, *(number(figures[figure][place]) for figure in ("coverage", "sharpness", "interval_score"))
         )
-    without = [] if "evidence" in found["methods"] else [NO_EVIDENCE]
+    without = [] if "evidence" in compared["methods"] else [NO_EVIDENCE]
     explained = (
         "evidence: the default; fpi, cp, unkgcp: the paper's methods on a UKGE model",
         "best possible: the quantiles of someone who knows the true distribution",
@@ -136,5 +136,4 @@ def examples(predictor: Predictor, test: Graph, confidence: float = MAIN) -> str
 def _spread(test: Graph) -> NDArray[np.intp]:
     """One test fact of each of several relations, the first of each: (EXAMPLES,)."""
     _, first = np.unique(test.relation, return_index=True)
-    chosen: NDArray[np.intp] = first[np.linspace(0, len(first) - 1, EXAMPLES).astype(np.intp)]
-    return chosen
+    return np.asarray(first[np.linspace(0, len(first) - 1, EXAMPLES).astype(np.intp)])

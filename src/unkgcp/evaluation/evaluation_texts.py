@@ -37,8 +37,7 @@ SHOWN = 10
 
 def main_level(result: dict[str, Any]) -> dict[str, Any]:
     """The level of an evaluation that a summary shows."""
-    level: dict[str, Any] = min(result["levels"], key=lambda one: abs(one["confidence"] - MAIN))
-    return level
+    return dict(min(result["levels"], key=lambda level: abs(level["confidence"] - MAIN)))
 
 
 def summary(result: dict[str, Any]) -> str:
@@ -99,22 +98,22 @@ def verdict_sentences(result: dict[str, Any]) -> str:
     least = figures["least_possible"]
     if least is not None and least >= level["confidence"] + WORTH_SAYING and figures["verdict"] == "above":
         remark = f"{remark.split(',')[0]}; {least:.3f} is the least possible here"
-    found = (
+    sentence = (
         f"at {percent(level['confidence'])} the intervals contain the truth for {of_100(figures['coverage'])} of 100 "
         f"test facts ({remark if result['promised'] else 'nothing is promised'}); half are "
         + (f"narrower than {figures['median_width']:.2g}." if figures["median_width"] else "a single value.")
     )
-    return f"{verdict}: {found}" if verdict else found[0].upper() + found[1:]
+    return f"{verdict}: {sentence}" if verdict else sentence[0].upper() + sentence[1:]
 
 
 def weakest_sentence(figures: dict[str, Any]) -> str:
     """The slice that is covered least, in words; empty if there are no slices."""
-    found = weakest(figures["slices"])
-    if found is None:
+    weakest_slice = weakest(figures["slices"])
+    if weakest_slice is None:
         return ""
-    by, one = found
-    said = f"Weakest: {slice_words(by, one, figures['slices'][by])}, {of_100(one['coverage'])} of 100"
-    return said + (", too few for chance." if below_band(one) else ".")
+    by, one = weakest_slice
+    sentence = f"Weakest: {slice_words(by, one, figures['slices'][by])}, {of_100(one['coverage'])} of 100"
+    return sentence + (", too few for chance." if below_band(one) else ".")
 
 
 def slice_words(by: str, one: dict[str, Any], among: Sequence[dict[str, Any]]) -> str:
@@ -170,8 +169,8 @@ def full_text(result: dict[str, Any]) -> str:
         "ERT: how far a classifier can tell which facts are covered; 0 where coverage is the same everywhere",
         "least possible: coverage of the smallest answers that reach the level, where many confidences are equal",
     )
-    parts = [*EXPLAINED, *others, "", worst.terminal(), "", *meaning, *_slices_below(result)]
-    return "\n".join([tables, "", *parts])
+    lines = [*EXPLAINED, *others, "", worst.terminal(), "", *meaning, *_slices_below(result)]
+    return "\n".join([tables, "", *lines])
 
 
 def _level_table(level: dict[str, Any]) -> FigureTable:
@@ -202,8 +201,8 @@ def part_cells(figures: dict[str, Any]) -> list[str]:
 
 def worst_coverage(figures: dict[str, Any]) -> float | None:
     """The coverage of the weakest slice of a part, None where it has none."""
-    found = weakest(figures.get("slices", {}))
-    return None if found is None else float(found[1]["coverage"])
+    weakest_slice = weakest(figures.get("slices", {}))
+    return None if weakest_slice is None else float(weakest_slice[1]["coverage"])
 
 
 def _slices_below(result: dict[str, Any]) -> list[str]:

@@ -81,15 +81,14 @@ def interval_scores(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, confid
     missed = np.where(np.isnan(missed), 1.0, missed)
     if confidence >= 1.0:
         return np.where(missed > 0, math.inf, widths(low, high))
-    scores: Floats = widths(low, high) + (2.0 / (1.0 - confidence)) * missed
-    return scores
+    return np.asarray(widths(low, high) + (2.0 / (1.0 - confidence)) * missed)
 
 
-def knowing_nothing(known: Floats, truth: Floats, confidence: float) -> dict[str, float | None]:
+def knowing_nothing(training: Floats, truth: Floats, confidence: float) -> dict[str, float | None]:
     """The figures of answering every query with the same two quantiles of all known confidences, (m,) or (m, 2)."""
-    if not len(known):
+    if not len(training):
         return dict.fromkeys(("lower", "upper", "coverage", "sharpness", "interval_score"))
-    first, last = _ends_of(known)
+    first, last = _ends_of(training)
     low, high = np.quantile(first, (1 - confidence) / 2), np.quantile(last, (1 + confidence) / 2)
     ends = np.full(len(truth), low), np.full(len(truth), high)
     share, score = coverage(truth, *ends), interval_score(truth, *ends, confidence)
@@ -138,14 +137,6 @@ MASS = 0.999
 """The share of coverages that a band holds."""
 
 
-def coverage_band(
-    calibration: int, test: int, confidence: Confidence, mass: float = MASS
-) -> tuple[float, float]:
-    """(low, high): coverage of `test` facts lies below low, or above high, with chance (1 - mass) / 2."""
-    low, high = coverage_bands([calibration], [test], [confidence], mass)[0, 0].tolist()
-    return low, high
-
-
 def coverage_bands(
     calibration: Sequence[int], test: Sequence[int], levels: Sequence[Confidence], mass: float = MASS
 ) -> Floats:
@@ -159,8 +150,8 @@ def coverage_bands(
     def band(k: int, size: int, facts: int) -> tuple[float, float]:
         return _band_of(betabinom_pmf(k, size, facts), mass)
 
-    found = [[*map(band, own, calibration, test)] for own in ranks(levels, calibration)]
-    return np.array(found, np.float64).reshape(len(levels), len(calibration), 2)
+    bands = [[*map(band, ranks_at_level, calibration, test)] for ranks_at_level in ranks(levels, calibration)]
+    return np.array(bands, np.float64).reshape(len(levels), len(calibration), 2)
 
 
 def summed_band(
@@ -168,7 +159,7 @@ def summed_band(
 ) -> tuple[float, float]:
     """The band of the coverage of all test facts where each group has its own threshold; cases: as in `hits_law`.
 
-    >>> summed_band([(99, 50)], 0.9) == coverage_band(99, 50, 0.9)
+    >>> list(summed_band([(99, 50)], 0.9)) == coverage_bands([99], [50], [0.9])[0, 0].tolist()
     True
     """
     return _band_of(hits_law(cases, confidence), mass)

@@ -136,15 +136,17 @@ def judge_slices(
     """
     cut = slices_of(queries, relations)
     bands = bands_of([part.member for part in cut], sizes, levels)
-    (truth, lower, upper), found = ends, []
+    (truth, lower, upper), by_level = ends, []
     for place, level in enumerate(levels):
         at = truth, lower[:, place], upper[:, place]
         columns = metrics.contains(*at), metrics.widths(*at[1:]), metrics.interval_scores(*at, level)
         rows = figures_of(cut, columns, bands[place])
-        worst = {by: min((one["coverage"] for one in own), default=None) for by, own in rows.items()}
+        worst = {
+            by: min((one["coverage"] for one in of_one_way), default=None) for by, of_one_way in rows.items()
+        }
         last = rows["doubt"][-1]["coverage"] if rows["doubt"] else None
-        found.append({"slices": rows, "worst": {"most_doubtful": last, **worst}})
-    return found
+        by_level.append({"slices": rows, "worst": {"most_doubtful": last, **worst}})
+    return by_level
 
 
 def figures_of(
@@ -153,16 +155,16 @@ def figures_of(
     bands: Sequence[Sequence[list[float] | None]],
 ) -> dict[str, list[dict[str, Any]]]:
     """The figures of every slice with its band, by quantity; columns, (n,) each: covered, width, interval score."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for part, own in zip(slices, bands, strict=True):
-        found[part.by] = []
-        for place, (about, band) in enumerate(zip(part.about, own, strict=True)):
+    by_quantity: dict[str, list[dict[str, Any]]] = {}
+    for part, bands_of_way in zip(slices, bands, strict=True):
+        by_quantity[part.by] = []
+        for place, (about, band) in enumerate(zip(part.about, bands_of_way, strict=True)):
             rows = np.flatnonzero(part.member == place)
             share, width, score = (float(column[rows].mean()) for column in columns)
             figures = {"n": len(rows), "coverage": share, "sharpness": width}
             more = {"interval_score": metrics.finite(score), "band": band}
-            found[part.by].append({**about, **figures, **more})
-    return found
+            by_quantity[part.by].append({**about, **figures, **more})
+    return by_quantity
 
 
 def bands_of(
@@ -183,10 +185,13 @@ def bands_of(
     starts = np.cumsum([0, *map(len, counts)]).tolist()
     return [
         [
-            [band if size else None for band, size in zip(own[start:end], behind[start:end], strict=True)]
+            [
+                band if size else None
+                for band, size in zip(at_level[start:end], behind[start:end], strict=True)
+            ]
             for start, end in pairwise(starts)
         ]
-        for own in every.tolist()
+        for at_level in every.tolist()
     ]
 
 
@@ -203,9 +208,9 @@ def effective_sizes(member: NDArray[np.intp], sizes: Ints, slices: int) -> NDArr
     (of, size), count = np.unique(np.stack([member[rows], sizes[rows]]), axis=1, return_counts=True)
     share = count / np.bincount(of, weights=count, minlength=slices)[of]
     spread = np.bincount(of, weights=share**2 / size, minlength=slices)
-    known = spread > 0
-    least = np.floor(1.0 / np.where(known, spread, 1.0) + SLACK)
-    return np.where(known, np.maximum(least, 1.0), 0.0).astype(np.int64)
+    scatters = spread > 0
+    least = np.floor(1.0 / np.where(scatters, spread, 1.0) + SLACK)
+    return np.where(scatters, np.maximum(least, 1.0), 0.0).astype(np.int64)
 
 
 def below_band(figures: dict[str, Any]) -> bool:

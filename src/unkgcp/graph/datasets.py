@@ -283,7 +283,7 @@ def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _folder(name: str, folder: Path, remedy: str, symmetric: Choice, reading: Mapping[str, Any]) -> Dataset:
-    paths = parts(folder, remedy)
+    paths = part_paths(folder, remedy)
     names = read_names(folder)
     graphs = read_parts({part: paths[part] for part in NEEDED}, **reading)
     if "softlogic" in paths:
@@ -392,9 +392,8 @@ def cache_folder() -> Path:
 
 def search_folders(data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
     """The folders that are looked into, in this order."""
-    given = [] if data_dir is None else [Path(data_dir)]
-    variable = os.environ.get(VARIABLE, "")
-    return [*given, *([Path(variable)] if variable else []), cache_folder()]
+    chosen = (data_dir, os.environ.get(VARIABLE))
+    return [*(Path(folder) for folder in chosen if folder), cache_folder()]
 
 
 def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
@@ -405,9 +404,9 @@ def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path | No
     return None
 
 
-def parts(folder: Path, remedy: str = "") -> dict[str, Path]:
+def part_paths(folder: Path, remedy: str = "") -> dict[str, Path]:
     """The file of every part that the folder has; the needed parts must be there, and none twice."""
-    found: dict[str, Path] = {}
+    by_part: dict[str, Path] = {}
     for part, stems in STEMS.items():
         paths = [folder / f"{stem}{ending}" for stem in stems for ending in ENDINGS]
         paths = [path for path in paths if path.is_file()]
@@ -417,11 +416,11 @@ def parts(folder: Path, remedy: str = "") -> dict[str, Path]:
                 f"{folder} holds {listed}, and only one of them can be its {part} part; move the others"
             )
         if paths:
-            found[part] = paths[0]
+            by_part[part] = paths[0]
         elif part in NEEDED:
             names = " or ".join(STEMS[part][:1] if part != "calibration" else ("val", "valid", "calibration"))
             raise InputError(
                 f"{folder} holds no {names} file ({', '.join(KINDS)}, plain or .gz); "
                 + (remedy or "a data folder needs train, val and test, or give one file to have it split")
             )
-    return found
+    return by_part

@@ -6,7 +6,7 @@ more, stock values (0.7 is more than a quarter of all confidences) and some trip
 benchmark: real graphs are messier, but none of them can say whether an interval covers *given the query*.
 
 >>> graph, oracle = generate(seed=0)
->>> oracle.width(graph[:1000], confidence=0.9)         # how wide the best possible intervals are
+>>> oracle.central(graph[:1000], confidence=0.9)       # the best possible intervals: (1000, 2)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from unkgcp.graph.demo_world import (
     COMPOSED,
@@ -60,7 +60,7 @@ def generate(seed: int = 0) -> Demo:
         np.zeros(len(head)),
         Vocabulary(labels.entities.take(pa.array(used)), labels.relations),
     )
-    return Demo(oracle.draw(blank, generator), oracle)
+    return Demo(blank.with_confidence(oracle.mixture(blank).draw(generator)), oracle)
 
 
 def _paths(inhabitants: World, pairs: dict[str, Pairs]) -> tuple[Ints, Floats]:
@@ -90,12 +90,14 @@ RULES = "\n".join(
 
 def infer(facts: Graph) -> Graph:
     """Conclusions from the facts that are not facts themselves: every triple once, with its strongest bound."""
-    found = concatenate([*_turned(facts), *_composed(facts)])
+    conclusions = concatenate([*_turned(facts), *_composed(facts)])
     # 0.6 + 0.9 - 1 is meant to be 0.5
-    found = found.with_confidence(np.round(found.confidence, 3))
-    found = found[np.lexsort((-found.confidence, found.keys))]
-    first = np.diff(found.keys, prepend=-1) > 0
-    return found[first & (found.confidence >= LEAST) & ~contained(found.keys, np.sort(facts.keys))]
+    conclusions = conclusions.with_confidence(np.round(conclusions.confidence, 3))
+    conclusions = conclusions[np.lexsort((-conclusions.confidence, conclusions.keys))]
+    first = np.diff(conclusions.keys, prepend=-1) > 0
+    return conclusions[
+        first & (conclusions.confidence >= LEAST) & ~contained(conclusions.keys, np.sort(facts.keys))
+    ]
 
 
 def _turned(facts: Graph) -> Iterator[Graph]:
@@ -200,32 +202,6 @@ class Oracle:
         spread = np.array([row.spread for row in RELATIONS])[relation]
         return Mixture(weight[:, 0], weight[:, 1], place, spread * careless)
 
-    def cdf(self, graph: Graph, value: ArrayLike) -> Floats:
-        """P(confidence <= value) for a value, or one value a row: (n,)."""
-        return self.coverage(graph, 0.0, value)
-
-    def coverage(self, graph: Graph, lower: ArrayLike, upper: ArrayLike) -> Floats:
-        """P(lower <= confidence <= upper), the conditional coverage of any given intervals: (n,)."""
-        mixture = self.mixture(graph)
-        lowers = np.broadcast_to(np.asarray(lower, dtype=np.float64), (len(graph),))
-        uppers = np.broadcast_to(np.asarray(upper, dtype=np.float64), (len(graph),))
-        left = mixture.below(np.ceil(lowers * STEPS - 1e-6) - 1)
-        return np.maximum(mixture.below(np.floor(uppers * STEPS + 1e-6)) - left, 0.0)
-
-    def mean(self, graph: Graph) -> Floats:
-        """The expected confidence, the best prediction in squared error: (n,)."""
-        values = np.arange(LOWEST, STEPS + 1) / STEPS
-        return np.concatenate([np.diff(below, axis=1) @ values for below in self._tables(graph)])
-
-    def interval(self, graph: Graph, confidence: float) -> Floats:
-        """The shortest interval that covers with this probability, given the triple: (n, 2).
-
-        Of several equally short ones the one with the largest coverage.
-        """
-        if not 0 < confidence <= 1:
-            raise ValueError(f"confidence is {confidence}, expected a number in (0, 1]")
-        return np.concatenate([_shortest(below, confidence) for below in self._tables(graph)])
-
     def central(self, graph: Graph, confidence: float) -> Floats:
         """From the (1 - confidence) / 2 to the (1 + confidence) / 2 quantile, given the triple: (n, 2).
 
@@ -233,23 +209,6 @@ class Oracle:
         """
         tail = (1 - confidence) / 2
         return np.concatenate([_quantiles(below, (tail, 1 - tail)) for below in self._tables(graph)])
-
-    def width(self, graph: Graph, confidence: float) -> float:
-        """Mean width of the shortest intervals: no method that covers every kind of query equally can be sharper."""
-        ends = self.interval(graph, confidence)
-        return float(np.mean(ends[:, 1] - ends[:, 0]))
-
-    def draw(self, graph: Graph, generator: np.random.Generator) -> Graph:
-        """The same triples with freshly drawn confidences."""
-        return graph.with_confidence(self.mixture(graph).draw(generator))
-
-    def draw_intervals(self, graph: Graph, generator: np.random.Generator) -> Graph:
-        """The same triples with intervals as confidences: from the smaller to the larger of two drawn ones.
-
-        Both ends lie in [lower, upper] with probability `coverage(graph, lower, upper) ** 2`, given the triple.
-        """
-        mixture = self.mixture(graph)
-        return graph.with_ends(np.sort([mixture.draw(generator) for _ in range(2)], axis=0).T)
 
     def _tables(self, graph: Graph) -> Iterator[Floats]:
         """P(confidence < LOWEST), P(<= LOWEST), ... P(<= STEPS), for some rows at a time, at least one table."""
@@ -260,9 +219,9 @@ class Oracle:
             yield part.below(np.broadcast_to(steps, (len(part.place), len(steps))))
 
     def _ids(self, graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        own = self.world.vocabulary
-        entity = own.entity_ids(graph.vocabulary.entities).astype(np.int64)
-        relation = own.relation_ids(graph.vocabulary.relations).astype(np.int64)
+        words = self.world.vocabulary
+        entity = words.entity_ids(graph.vocabulary.entities).astype(np.int64)
+        relation = words.relation_ids(graph.vocabulary.relations).astype(np.int64)
         ids = entity[graph.head], relation[graph.relation], entity[graph.tail]
         if any(np.any(column < 0) for column in ids):
             raise ValueError("the oracle knows the entities and relations of the demo graph only")
@@ -294,24 +253,11 @@ def place_of(
     return lowest + (1 - lowest) * _logistic(strength)
 
 
-def _shortest(below: Floats, confidence: float) -> Floats:
-    """The shortest windows that hold a mass, of several the fullest, from tables (n, values + 1): (n, 2)."""
-    ends, start = np.empty((len(below), 2)), np.arange(below.shape[1] - 1)
-    for row, held in enumerate(below):
-        # the window from each value to the first at which it holds enough, where there is one
-        stop = np.searchsorted(held, held[:-1] + confidence - 1e-12)
-        width = np.where(stop < len(held), stop - start, len(held))
-        mass = held[np.minimum(stop, len(held) - 1)] - held[:-1]
-        first = np.where(width == width.min(), mass, -1.0).argmax()
-        ends[row] = first, first + width[first] - 1
-    return (ends + LOWEST) / STEPS
-
-
 def _quantiles(below: Floats, shares: tuple[float, float]) -> Floats:
     """The smallest values at or below which these shares of the mass lie, from tables (n, values + 1): (n, 2)."""
     held = below[:, 1:]
-    places = [np.sum(held < share - 1e-12, axis=1) for share in shares]
-    steps: Floats = np.minimum(np.stack(places, axis=1), held.shape[1] - 1) + LOWEST
+    steps_below = [np.sum(held < share - 1e-12, axis=1) for share in shares]
+    steps: Floats = np.minimum(np.stack(steps_below, axis=1), held.shape[1] - 1) + LOWEST
     return steps / STEPS
 
 

@@ -261,8 +261,8 @@ def _candidates(row: Relation, world: World, count: int, generator: np.random.Ge
     low = np.where(stays, border[home], 0.0)
     high = np.where(stays, border[home + 1], total[-1])
     aim = low + generator.random(count) * (high - low)
-    found = np.minimum(np.searchsorted(total, aim, side="right") - 1, len(order) - 1)
-    tail = tails.start + order[found]
+    positions = np.minimum(np.searchsorted(total, aim, side="right") - 1, len(order) - 1)
+    tail = tails.start + order[positions]
     different = head != tail
     return head[different], tail[different]
 

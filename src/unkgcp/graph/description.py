@@ -190,9 +190,8 @@ def chart(counts: Sequence[int], width: int = 80, plain: bool = False) -> list[s
         closing = "]" if index == len(counts) - 1 else ")"
         label = f"[{index * step:.1f}, {(index + 1) * step:.1f}{closing}"
         length = count / max(*counts, 1) * room
-        bar = ("#" if plain else "█") * max(
-            round(length), 1 if count else 0
-        )  # a bin with facts is never invisible
+        # a bin with facts is never invisible
+        bar = ("#" if plain else "█") * max(round(length), 1 if count else 0)
         lines.append(f"  {label}  {numbers[index]:>{max(map(len, numbers))}}  {bar}".rstrip())
     return lines
 

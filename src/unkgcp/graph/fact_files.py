@@ -30,8 +30,8 @@ def read_parts(
     paths: Mapping[str, Origin], *, vocabulary: Vocabulary | None = None, **options: Unpack[Options]
 ) -> dict[str, Graph]:
     """Several files over one vocabulary, in the given order; a given scale sees them as one. See `unkgcp.read`."""
-    known = None if vocabulary is None else (vocabulary.entities, vocabulary.relations)
-    columns, labels = read_columns(paths, Request(**options), known)
+    words = None if vocabulary is None else (vocabulary.entities, vocabulary.relations)
+    columns, labels = read_columns(paths, Request(**options), words)
     # labels that are new need a new vocabulary
     if vocabulary is None or (*map(len, labels),) != (len(vocabulary.entities), len(vocabulary.relations)):
         vocabulary = Vocabulary(*labels)

@@ -37,9 +37,9 @@ class Vocabulary(LabelIds):
     symmetric: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     def __post_init__(self) -> None:
-        known = np.zeros(len(self.relations), np.bool_)
-        known[: len(self.symmetric)] = self.symmetric
-        object.__setattr__(self, "symmetric", known)
+        symmetric = np.zeros(len(self.relations), np.bool_)
+        symmetric[: len(self.symmetric)] = self.symmetric
+        object.__setattr__(self, "symmetric", symmetric)
 
     @classmethod
     def of(cls, entities: Sequence[str], relations: Sequence[str]) -> Vocabulary:
@@ -67,8 +67,8 @@ class Vocabulary(LabelIds):
         """The same triples; in those of a symmetric relation the smaller id is the head, an unknown one the tail."""
         if not self.symmetric.any():
             return head, relation, tail
-        known = (relation >= 0) & (relation < len(self.symmetric))
-        turned = known & self.symmetric.take(relation, mode="clip")
+        in_vocabulary = (relation >= 0) & (relation < len(self.symmetric))
+        turned = in_vocabulary & self.symmetric.take(relation, mode="clip")
         turned &= head.astype(np.uint32) > tail.astype(np.uint32)  # -1 is the largest
         return np.where(turned, tail, head), relation, np.where(turned, head, tail)
 
@@ -285,8 +285,7 @@ def contained(keys: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np
     if len(ordered) == 0:
         return np.zeros(len(keys), dtype=np.bool_)
     position = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
-    found: NDArray[np.bool_] = ordered[position] == keys
-    return found
+    return np.asarray(ordered[position] == keys)
 
 
 # Random parts of a graph: training, validation, calibration and test.
@@ -371,8 +370,8 @@ def split(
 
 def _check_relations(trained: Ids, held: Ids, relations: int) -> None:
     """Refuse facts of which hardly any shares its relation with another one: nothing can be learned from them."""
-    known = np.bincount(trained, minlength=relations)[held] > 0
-    if len(held) >= FEWEST_UNITS and known.mean() < LEAST_KNOWN:
+    has_training_fact = np.bincount(trained, minlength=relations)[held] > 0
+    if len(held) >= FEWEST_UNITS and has_training_fact.mean() < LEAST_KNOWN:
         raise InputError(
             f"hardly any of the {relations:,} relations has a second fact, so nothing can be learned of them: name the "
             "column of the relation with --columns, or give all facts one relation"
@@ -417,9 +416,9 @@ def _draw_parts(
     graph: Graph, wanted: NDArray[np.int64], units: str | None, generator: np.random.Generator
 ) -> NDArray[np.int8]:
     """The part of each row, 0 for training, with about `wanted` rows in the parts 1, 2, ...: (n,)."""
-    asked = (DEFAULT_UNITS if units is None else units).split(",")
-    names = [unit for unit in UNITS if unit in map(str.strip, asked)]
-    if len(names) < len(asked):
+    requested = (DEFAULT_UNITS if units is None else units).split(",")
+    names = [unit for unit in UNITS if unit in map(str.strip, requested)]
+    if len(names) < len(requested):
         raise InputError(
             f"facts are held out by {', '.join(UNITS)}, or by several of these, each once; not by {units!r}"
         )
@@ -483,8 +482,9 @@ def _draw_units(
     drawn = np.where(sizes > max(limit, int(sizes[sizes > 0].min(initial=len(graph)))), len(sizes), drawn)
     first = np.minimum(drawn[graph.head], drawn[graph.tail]) if code is None else drawn[code]
     of_place = np.bincount(first, minlength=len(sizes) + 1)[:-1]
-    most = int(len(sizes) * max(0.5, room.sum() / max(len(graph), 1))) + 1  # others remain beside a giant one
-    held = generator.permutation(_nearest(of_place[:most], int(room.sum())))
+    # others remain beside a giant one
+    eligible = int(len(sizes) * max(0.5, room.sum() / max(len(graph), 1))) + 1
+    held = generator.permutation(_nearest(of_place[:eligible], int(room.sum())))
     part_of_place = np.zeros(len(sizes) + 1, np.int8)
     shares = room / max(int(room.sum()), 1) * of_place[held].sum()
     for place, rows in enumerate(shares[:-1].tolist()):
@@ -492,16 +492,15 @@ def _draw_units(
         part_of_place[held[:drawn_now]] = place + 1
         held = held[drawn_now:]
     part_of_place[held] = len(room)
-    found: NDArray[np.int8] = part_of_place[first]
-    return found
+    return np.asarray(part_of_place[first], np.int8)
 
 
 def number_keys(keys: NDArray[np.int64]) -> NDArray[np.int32]:
     """Numbers from 0 on for the distinct keys, in ascending order: (n,)."""
     order = np.argsort(keys)  # in half the time of np.unique
-    found = np.empty(len(keys), np.int32)
-    found[order] = np.cumsum(np.diff(keys[order], prepend=keys[order[:1]]) != 0, dtype=np.int32)
-    return found
+    numbers = np.empty(len(keys), np.int32)
+    numbers[order] = np.cumsum(np.diff(keys[order], prepend=keys[order[:1]]) != 0, dtype=np.int32)
+    return numbers
 
 
 def _nearest(sizes: NDArray[np.int64], room: float) -> int:

@@ -65,8 +65,7 @@ def known_ids(seen: NDArray[np.bool_], ids: NDArray[np.integer[Any]]) -> NDArray
     """Which ids are in the vocabulary and have a training fact: (n,)."""
     if not len(seen):
         return np.zeros(len(ids), np.bool_)
-    known: NDArray[np.bool_] = (ids >= 0) & (ids < len(seen)) & seen.take(ids, mode="clip")
-    return known
+    return np.asarray((ids >= 0) & (ids < len(seen)) & seen.take(ids, mode="clip"))
 
 
 FEWEST = 9  # calibration facts of a kind, at 90 %
@@ -88,25 +87,27 @@ def describe_kinds(splits: Splits, split_here: bool = False) -> str:
         for code in np.argsort(-counts, kind="stable")
         if counts[code]
     ]
-    said = f"of the {len(facts):,} calibration facts {joined_by_and(shares)}"
+    sentence = f"of the {len(facts):,} calibration facts {joined_by_and(shares)}"
     # a few new pairs are those that a split by rows left out whole by chance, not what people ask about
     least = {KNOWN_PAIR: FEWEST, NEW_PAIR: max(FEWEST, len(facts) / 10), NEW_ENTITY: FEWEST}
     lacking = [code for code, count in least.items() if counts[code] < count]
     if not lacking:
-        return said
-    said += f": nothing is promised for {joined_by_and([PLURALS[code] for code in lacking])}"
+        return sentence
+    sentence += f": nothing is promised for {joined_by_and([PLURALS[code] for code in lacking])}"
     # a pair can be held out as a new one if both its entities are in other pairs
     ends = np.stack(np.divmod(np.unique(pair_keys(train, train.n_entities)), max(train.n_entities, 1)))
     pairs_can_be_new = np.sum(np.bincount(ends.ravel())[ends].min(axis=0) > 1) >= FEWEST
     if lacking == [KNOWN_PAIR] or not (pairs_can_be_new or NEW_ENTITY in lacking):
-        return said
+        return sentence
     units = "pairs,entities,rows" if pairs_can_be_new else "entities,rows"
-    return f"{said}; for these fit {'it' if split_here else 'one file of all facts'} with --hold-out {units}"
+    return (
+        f"{sentence}; for these fit {'it' if split_here else 'one file of all facts'} with --hold-out {units}"
+    )
 
 
-def joined_by_and(parts: Sequence[str]) -> str:
+def joined_by_and(words: Sequence[str]) -> str:
     """The parts in one list: a, b and c."""
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def count_kinds(train: Graph, triples: HasTriples) -> NDArray[np.int64]:

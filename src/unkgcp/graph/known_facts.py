@@ -72,10 +72,10 @@ class KnownFacts:
     def stored(cls, arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) -> KnownFacts:
         """The facts that `arrays` gave; ValueError if they are not facts over so many entities and relations."""
         sizes = check_fields(arrays, COLUMNS, entities=entities, relations=relations)
-        known = cls(**arrays)
-        if known.offsets[0] != 0 or known.offsets[-1] != sizes["facts"]:
+        facts = cls(**arrays)
+        if facts.offsets[0] != 0 or facts.offsets[-1] != sizes["facts"]:
             raise ValueError("the heads do not add up to the facts")
-        return known
+        return facts
 
     def __len__(self) -> int:
         return len(self.tail)
@@ -92,14 +92,12 @@ class KnownFacts:
     def tails(self, head: int, relation: int) -> Ids:
         """The tails of (head, relation, ?), sorted; the tail of a repeated fact is repeated."""
         start, stop = self._range(head)
-        tails: Ids = self.tail[start:stop][self.relation[start:stop] == relation].astype(np.int32)
-        return tails
+        return np.asarray(self.tail[start:stop][self.relation[start:stop] == relation], np.int32)
 
     def heads(self, relation: int, tail: int) -> Ids:
         """The heads of (?, relation, tail), sorted."""
         facts = self.of_tail(tail)
-        heads: Ids = facts.head[facts.relation == relation]
-        return heads
+        return np.asarray(facts.head[facts.relation == relation])
 
     def graph(self, vocabulary: Vocabulary) -> Graph:
         """All facts, in their order."""
@@ -129,17 +127,17 @@ class KnownFacts:
         return {field.name: getattr(self, field.name) for field in COLUMNS}
 
 
-def facts_to_arrays(parts: Mapping[str, Graph | None]) -> dict[str, NDArray[Any]]:
+def facts_to_arrays(sets: Mapping[str, Graph | None]) -> dict[str, NDArray[Any]]:
     """Several sets of facts as arrays of a calibration, whose names begin with the name of the set.
 
     The order inside the arrays follows from the facts alone.
     """
-    found: dict[str, NDArray[Any]] = {}
-    for prefix, facts in parts.items():
+    arrays: dict[str, NDArray[Any]] = {}
+    for prefix, facts in sets.items():
         if facts is not None:
-            known = KnownFacts.of(facts[np.argsort(facts.confidence, kind="stable")])
-            found |= {prefix + name: array for name, array in known.arrays().items()}
-    return found
+            stored = KnownFacts.of(facts[np.argsort(facts.confidence, kind="stable")])
+            arrays |= {prefix + name: array for name, array in stored.arrays().items()}
+    return arrays
 
 
 def facts_from_arrays(
@@ -153,12 +151,12 @@ def facts_from_arrays(
 
     Without a vocabulary all are None, but damage is still found.
     """
-    found: list[Graph | None] = []
+    graphs: list[Graph | None] = []
     for prefix in prefixes:
-        own = under(prefix, arrays)
-        known = KnownFacts.stored(own, entities, relations) if own else None
-        found.append(None if known is None or vocabulary is None else known.graph(vocabulary))
-    return found
+        columns = under(prefix, arrays)
+        stored = KnownFacts.stored(columns, entities, relations) if columns else None
+        graphs.append(None if stored is None or vocabulary is None else stored.graph(vocabulary))
+    return graphs
 
 
 def distinct(confidence: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -184,8 +182,7 @@ def pieces(n: int) -> Iterator[slice]:
 
 def _small(numbers: Integers) -> Integers:
     """The same numbers, none negative, in as few bytes as the largest needs."""
-    small: Integers = numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))))
-    return small
+    return np.asarray(numbers.astype(np.min_scalar_type(int(numbers.max(initial=0)))))
 
 
 # Questions about all training facts at once.
@@ -236,23 +233,23 @@ def adopted(facts: Graph, vocabulary: Vocabulary) -> Graph:
     >>> old = Vocabulary.of(["a", "b"], ["likes"])
     >>> ids = np.array([0, 1], np.int32)
     >>> facts = Graph(ids, np.zeros(2, np.int32), ids[::-1], np.ones(2), Vocabulary.of(["c", "b"], ["likes"]))
-    >>> found = adopted(facts, old)
-    >>> found.head.tolist(), found.vocabulary.entities.to_pylist()
+    >>> grown = adopted(facts, old)
+    >>> grown.head.tolist(), grown.vocabulary.entities.to_pylist()
     ([2, 1], ['a', 'b', 'c'])
     """
-    own = facts.vocabulary
+    words = facts.vocabulary
     entity, entities = _numbered(
-        vocabulary.entity_ids(own.entities),
+        vocabulary.entity_ids(words.entities),
         np.stack([facts.head, facts.tail], axis=1).ravel(),
         len(vocabulary.entities),
     )
     relation, relations = _numbered(
-        vocabulary.relation_ids(own.relations), facts.relation, len(vocabulary.relations)
+        vocabulary.relation_ids(words.relations), facts.relation, len(vocabulary.relations)
     )
     if len(entities) or len(relations):
         vocabulary = Vocabulary(
-            pa.concat_arrays([vocabulary.entities, own.entities.take(pa.array(entities))]),
-            pa.concat_arrays([vocabulary.relations, own.relations.take(pa.array(relations))]),
+            pa.concat_arrays([vocabulary.entities, words.entities.take(pa.array(entities))]),
+            pa.concat_arrays([vocabulary.relations, words.relations.take(pa.array(relations))]),
             vocabulary.symmetric,
         )
     columns = (entity[facts.head], relation[facts.relation], entity[facts.tail])
@@ -266,9 +263,9 @@ def _numbered(
     labels, first = np.unique(used, return_index=True)
     new = labels[np.argsort(first)]
     new = new[ids[new] < 0]
-    found = ids.copy()
-    found[new] = size + np.arange(len(new), dtype=np.int32)
-    return found, new
+    numbers = ids.copy()
+    numbers[new] = size + np.arange(len(new), dtype=np.int32)
+    return numbers, new
 
 
 # Facts that two parts of a graph have in common, because the graph repeats them.
@@ -288,7 +285,7 @@ HALF = 0.5
 class Trained(NamedTuple):
     """How many calibration facts are training facts, and how many of these the repeats of the graph explain."""
 
-    found: int
+    shared: int
     expected: float
     """The number that repeats bring on average, in random splits."""
     explained: int
@@ -296,7 +293,7 @@ class Trained(NamedTuple):
 
     @property
     def excess(self) -> int:
-        return max(0, self.found - self.explained)
+        return max(0, self.shared - self.explained)
 
 
 def count_trained(training: Graph, facts: Graph) -> Trained:
@@ -306,19 +303,19 @@ def count_trained(training: Graph, facts: Graph) -> Trained:
     >>> ids = np.zeros(3, np.int32)
     >>> facts = Graph(ids, ids, ids, np.array([0.1, 0.2, 0.3]), Vocabulary.of(["a"], ["likes"]))
     >>> count_trained(facts[:2], facts[1:])
-    Trained(found=1, expected=0.0, explained=0)
+    Trained(shared=1, expected=0.0, explained=0)
     """
-    own = facts.over(training.vocabulary)
-    own = own[in_vocabulary(own)]
+    usable = facts.over(training.vocabulary)
+    usable = usable[in_vocabulary(usable)]
     marks, count = np.unique(fingerprints(training), return_counts=True)
-    found = int(np.isin(fingerprints(own), marks).sum())
+    shared = int(np.isin(fingerprints(usable), marks).sum())
     twins = int(count[count > 1].sum())
     pairs, rows = np.unique(pair_keys(training, training.n_entities), return_counts=True)
     several = int(rows[rows > 1].sum())
     at_random = len(facts) * several / max(len(training), 1)
-    joined = int(contained(pair_keys(own, training.n_entities), pairs).sum())
+    joined = int(contained(pair_keys(usable, training.n_entities), pairs).sum())
     drawn = math.ceil(min(joined, max(at_random, min(len(facts), several) / 2)))
-    return Trained(found, drawn * twins / max(several, 1), explained(twins, several, drawn))
+    return Trained(shared, drawn * twins / max(several, 1), explained(twins, several, drawn))
 
 
 def explained(twins: int, training: int, calibration: int) -> int:

@@ -63,11 +63,11 @@ def corrupt(facts: Graph, known: Graph, *, seed: int, per_fact: int = 1, kind: s
     for _ in range(ROUNDS):
         if len(open_rows) == 0:
             break
-        found = draw(rng, rows[open_rows])
-        ids = facts.vocabulary.canonical(*found[:3])
+        drawn = draw(rng, rows[open_rows])
+        ids = facts.vocabulary.canonical(*drawn[:3])
         head[open_rows], relation[open_rows], tail[open_rows] = ids
         candidate = triple_keys(*ids, facts.n_entities, facts.n_relations)
-        open_rows = open_rows[found.useless | contained(candidate, keys)]
+        open_rows = open_rows[drawn.useless | contained(candidate, keys)]
     kept = np.ones(len(rows), dtype=bool)
     kept[open_rows] = False
     return replace(

@@ -91,7 +91,7 @@ def _table(data: Any) -> pa.Table | None:
             return data.to_arrow()
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(
-            f"{TABLE} has a column that is no plain column ({_said(error)}): convert it"
+            f"{TABLE} has a column that is no plain column ({_reason_of(error)}): convert it"
         ) from None
     return None
 
@@ -109,7 +109,7 @@ def _of_columns(columns: Mapping[Any, Any], what: str) -> pa.Table:
             row = next((row for row, value in enumerate(plain) if type(value) is not type(plain[0])), 0)
             raise InputError(
                 f"{what}, row {row + 1} has {plain[row]!r} as its {name}, not of one kind with the others "
-                f"({_said(error)}): give text or integers as labels and a number as confidence"
+                f"({_reason_of(error)}): give text or integers as labels and a number as confidence"
             ) from None
     if len(lengths := {len(column) for column in table.values()}) > 1:
         raise InputError(
@@ -158,17 +158,17 @@ def _edges(network: Any, relation: str | None, columns: Sequence[int | str] | No
     edges = list(network.edges(data=True, **({"keys": True} if keyed else {})))
     attributes = [({"key": edge[2]} if keyed else {}) | edge[-1] for edge in edges]
     present = list(dict.fromkeys(str(name) for data in attributes for name in data))
-    own = () if relation is not None else ("relation",)
+    relation_role = () if relation is not None else ("relation",)
     if columns is not None:
-        if len(columns) != len(own) + 1:
+        if len(columns) != len(relation_role) + 1:
             raise InputError(
-                f"columns of a NetworkX graph name {len(own) + 1} attributes: relation, confidence"
+                f"columns of a NetworkX graph name {len(relation_role) + 1} attributes: relation, confidence"
             )
-        named = dict(zip((*own, "confidence"), map(str, columns), strict=True))
+        named = dict(zip((*relation_role, "confidence"), map(str, columns), strict=True))
     else:
-        named = {name: name for name in present if may_be_named(name, (*own, "confidence"))}
+        named = {name: name for name in present if may_be_named(name, (*relation_role, "confidence"))}
         named |= {name: name for name in ("lower", "upper") if name in present}
-        if edges and own and not any(may_be_named(name, own) for name in named):
+        if edges and relation_role and not any(may_be_named(name, relation_role) for name in named):
             if not (keyed and all(isinstance(data["key"], str) for data in attributes)):
                 raise InputError(
                     f"edges of {NETWORK} have no attribute called relation, nor keys that are text: name the attribute "
@@ -199,7 +199,7 @@ def _comes_from(data: Any, library: str) -> bool:
     return any(kind.__module__.partition(".")[0] == library for kind in type(data).__mro__)
 
 
-def _said(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     return str(error).split("\n")[0].rstrip(".")
 
 
@@ -233,36 +233,36 @@ def to_triples(queries: Queries, vocabulary: Vocabulary) -> Triples:
     Ids may come as `Triples` or as an integer array of shape (n, 3). The ends of triples of a symmetric relation are
     put in canonical order, so that both directions get one answer.
     """
-    known = as_queries(queries)
-    if isinstance(known, Triples):
-        return Triples(*vocabulary.canonical(*known))
-    if isinstance(known, Graph):
-        facts = known.over(vocabulary)
+    triples = as_queries(queries)
+    if isinstance(triples, Triples):
+        return Triples(*vocabulary.canonical(*triples))
+    if isinstance(triples, Graph):
+        facts = triples.over(vocabulary)
         return Triples(facts.head, facts.relation, facts.tail)
-    if isinstance(known, pa.Table | pa.RecordBatch):
-        missing = [name for name in Triples._fields if name not in known.schema.names]
+    if isinstance(triples, pa.Table | pa.RecordBatch):
+        missing = [name for name in Triples._fields if name not in triples.schema.names]
         if missing:
             raise ValueError(f"the table has no column {missing[0]!r}; it needs head, relation and tail")
-        return Triples(*vocabulary.triple_ids(*(known.column(name) for name in Triples._fields)))
-    if known.ndim != 2 or known.shape[1] != 3 or known.dtype.kind not in "iu":
-        raise ValueError(f"ids must be an integer array (n, 3), got {known.dtype} {known.shape}")
-    inside = (known >= 0) & (known <= np.iinfo(np.int32).max)
+        return Triples(*vocabulary.triple_ids(*(triples.column(name) for name in Triples._fields)))
+    if triples.ndim != 2 or triples.shape[1] != 3 or triples.dtype.kind not in "iu":
+        raise ValueError(f"ids must be an integer array (n, 3), got {triples.dtype} {triples.shape}")
+    inside = (triples >= 0) & (triples <= np.iinfo(np.int32).max)
     # converted first, since arrays of unsigned integers cannot hold -1
-    ids = np.where(inside, known.astype(np.int32), -1)
+    ids = np.where(inside, triples.astype(np.int32), -1)
     return Triples(*vocabulary.canonical(*np.ascontiguousarray(ids.T)))
 
 
 def labels_of(queries: Queries, vocabulary: Vocabulary | None = None) -> pa.Table | pa.RecordBatch | None:
     """Columns head, relation and tail of queries, null for an id that the vocabulary lacks; None without one."""
-    known = as_queries(queries)
-    if isinstance(known, Graph):
-        known = known.table()
-    if isinstance(known, pa.Table | pa.RecordBatch):
-        return known.select(list(Triples._fields))
+    triples = as_queries(queries)
+    if isinstance(triples, Graph):
+        triples = triples.table()
+    if isinstance(triples, pa.Table | pa.RecordBatch):
+        return triples.select(list(Triples._fields))
     if vocabulary is None:
         return None
     words = (vocabulary.entities, vocabulary.relations, vocabulary.entities)
-    columns = known if isinstance(known, Triples) else known.T
+    columns = triples if isinstance(triples, Triples) else triples.T
     labels = [
         all_labels.take(pa.array(ids, mask=(ids < 0) | (ids >= len(all_labels))))
         for all_labels, ids in zip(words, columns, strict=True)

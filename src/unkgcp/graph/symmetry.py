@@ -63,13 +63,13 @@ class Mirrors:
 
     def lines(self, chosen: NDArray[np.bool_], least: float = 0.5) -> list[str]:
         """A line for each relation with at least this share of mirrored facts; some were `chosen` as symmetric."""
-        told: NDArray[np.bool_] = (self.mirrored >= least * self.facts) & (self.facts >= FEWEST) | chosen
+        shown: NDArray[np.bool_] = (self.mirrored >= least * self.facts) & (self.facts >= FEWEST) | chosen
         lines = []
         for relation in np.argsort(-self.facts, kind="stable").tolist():
             facts, mirrored, equal = (
                 int(count[relation]) for count in (self.facts, self.mirrored, self.equal)
             )
-            if told[relation]:
+            if shown[relation]:
                 lines.append(
                     f"{self.vocabulary.relations[relation]}: {mirrored / max(facts, 1):.1%} of {facts:,} facts are "
                     f"listed in both directions, {equal / max(mirrored, 1):.1%} of these with the same confidence"
@@ -79,11 +79,13 @@ class Mirrors:
 
     def sentence(self, chosen: NDArray[np.bool_]) -> str | None:
         """Which relations are symmetric, or could be; None if none is."""
-        told = chosen if chosen.any() else self.symmetric
-        if not told.any():
+        shown = chosen if chosen.any() else self.symmetric
+        if not shown.any():
             return None
-        facts, mirrored, equal = (int(count[told].sum()) for count in (self.facts, self.mirrored, self.equal))
-        labels = self.vocabulary.relations.filter(told).to_pylist()
+        facts, mirrored, equal = (
+            int(count[shown].sum()) for count in (self.facts, self.mirrored, self.equal)
+        )
+        labels = self.vocabulary.relations.filter(shown).to_pylist()
         more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
         alike = f", {equal / mirrored:.1%} of these with the same confidence" if mirrored else ""
         return (
@@ -99,10 +101,9 @@ class Mirrors:
 
 def _in_both(group: NDArray[np.integer], forth: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which rows are in a group that has rows of both directions: (n,)."""
-    found = np.zeros((2, int(group.max(initial=-1)) + 1), np.bool_)
-    found[forth.astype(np.int8), group] = True
-    both: NDArray[np.bool_] = (found[0] & found[1])[group]
-    return both
+    directions = np.zeros((2, int(group.max(initial=-1)) + 1), np.bool_)
+    directions[forth.astype(np.int8), group] = True
+    return np.asarray((directions[0] & directions[1])[group])
 
 
 def symmetric_relations(graph: Graph, choice: Choice) -> NDArray[np.bool_]:
@@ -129,15 +130,15 @@ def with_symmetric(graph: Graph, choice: Choice | NDArray[np.bool_]) -> Graph:
     symmetric = choice if isinstance(choice, np.ndarray) else symmetric_relations(graph, choice)
     if not symmetric.any():
         return graph
-    found = replace(graph, vocabulary=replace(graph.vocabulary, symmetric=symmetric), splits=None)
+    canonical = replace(graph, vocabulary=replace(graph.vocabulary, symmetric=symmetric), splits=None)
     rows = np.flatnonzero(symmetric[graph.relation])
-    columns = [*np.atleast_2d(found.truth[rows].T), found.keys[rows]]
+    columns = [*np.atleast_2d(canonical.truth[rows].T), canonical.keys[rows]]
     order = np.lexsort(columns)
-    turned = (found.head != graph.head)[rows][order]
+    turned = (canonical.head != graph.head)[rows][order]
     first = np.any([np.diff(column[order], prepend=np.nan) != 0 for column in columns], axis=0)
     kept = np.ones(len(graph), np.bool_)
     kept[rows[order]] = turned == turned[np.flatnonzero(first)][np.cumsum(first) - 1]
-    return found[kept]
+    return canonical[kept]
 
 
 def symmetric_as_in(graph: Graph, vocabulary: Vocabulary) -> Graph:

@@ -70,8 +70,8 @@ def predictor_class(name: str) -> type[IntervalPredictor]:
     if name not in _CLASSES and name in MODULES:
         import_module(f"unkgcp.methods.{MODULES[name]}")
     if name not in _CLASSES:
-        known = ", ".join(MODULES | _CLASSES)
-        raise InputError(f"there is no interval method {name!r}; choose one of {known}")
+        names = ", ".join(MODULES | _CLASSES)
+        raise InputError(f"there is no interval method {name!r}; choose one of {names}")
     return _CLASSES[name]
 
 
@@ -102,11 +102,11 @@ def check_promise(
 def create(name: str, **options: Any) -> IntervalPredictor:
     """An uncalibrated predictor; an unknown option is refused with the nearest known one."""
     method = predictor_class(name)
-    known = list(inspect.signature(method).parameters)
+    parameters = list(inspect.signature(method).parameters)
     for option in options:
-        if option not in known:
-            near = difflib.get_close_matches(option, known, 1)
-            hint = f"did you mean {near[0]!r}" if near else f"it takes {', '.join(known) or 'none'}"
+        if option not in parameters:
+            near = difflib.get_close_matches(option, parameters, 1)
+            hint = f"did you mean {near[0]!r}" if near else f"it takes {', '.join(parameters) or 'none'}"
             raise InputError(f"method {name!r} has no option {option!r}; {hint}")
     return method(**options)
 

@@ -97,7 +97,7 @@ class QuantileRegression(IntervalPredictor):
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
         trained = sorted(self.pairs)
-        chosen = [next((i for i, known in enumerate(trained) if known >= level), None) for level in levels]
+        chosen = [next((i for i, wide in enumerate(trained) if wide >= level), None) for level in levels]
         hulls: list[tuple[Floats, Floats]] = []
         for level in trained[: 1 + max((i for i in chosen if i is not None), default=-1)]:
             first, second = (
@@ -116,15 +116,15 @@ class QuantileRegression(IntervalPredictor):
 
     def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:
         """The width between the two outermost quantiles: (n,)."""
-        asked = Triples(triples.head, triples.relation, triples.tail)
-        ends = self._ends(np.empty(len(triples.head)), asked, [max(self.pairs)])
+        queries = Triples(triples.head, triples.relation, triples.tail)
+        ends = self._ends(np.empty(len(triples.head)), queries, [max(self.pairs)])
         return np.asarray(ends[:, 1, 0] - ends[:, 0, 0])
 
     def caution(self, confidence: Confidence) -> str | None:
         level = exact(confidence)
         if level in self.pairs:
             return None
-        larger = min((known for known in self.pairs if known > level), default=None)
+        larger = min((trained for trained in self.pairs if trained > level), default=None)
         used = "the whole range answers" if larger is None else f"the models of {float(larger):g} answer"
         return f"no quantile models were trained for confidence {float(level)}: {used}"
 

@@ -72,16 +72,16 @@ class CrossConformalIntervals(IntervalPredictor):
         """Rank every fact with the member that was trained without it; see the class for which facts these are."""
         fold = self.fold
         if fold is None or fold.shape != (len(facts),):
-            told = "nothing" if fold is None else f"{len(fold):,} folds"
+            folds_known = "nothing" if fold is None else f"{len(fold):,} folds"
             raise InputError(
-                f"cv+ is told {told} for {len(facts):,} facts; give all facts that its models were trained on, and "
-                "fold, which says of each what model was trained without it"
+                f"cv+ is told {folds_known} for {len(facts):,} facts; give all facts that its models were trained "
+                "on, and fold, which says of each what model was trained without it"
             )
-        own = np.zeros(len(facts))
+        prediction = np.zeros(len(facts))
         for k, member in enumerate(self.members):
             rows = np.flatnonzero(fold == k)
-            own[rows] = member.score(facts.head[rows], facts.relation[rows], facts.tail[rows])
-        self.cross = CrossConformal(SCORES[self.base]).calibrate(own, facts.confidence, fold)
+            prediction[rows] = member.score(facts.head[rows], facts.relation[rows], facts.tail[rows])
+        self.cross = CrossConformal(SCORES[self.base]).calibrate(prediction, facts.confidence, fold)
         if self.cross.folds != len(self.members):
             raise InputError(f"cv+ has {len(self.members)} models, but {self.cross.folds} folds of facts")
         self.model, self.size = model, self.cross.size

@@ -32,7 +32,7 @@ from unkgcp.methods.partitions import (
 )
 
 CHUNK = 1 << 14
-MOST_CALIBRATING = 100_000
+MAX_CALIBRATION_FACTS = 100_000
 """Calibration facts: coverage at 0.9 then has a standard deviation of 0.001, and more would only take longer."""
 SECOND = 0.15  # probability above which a second value is told
 FACT_COLUMNS = ("head", "relation", "tail", "confidence")
@@ -67,7 +67,7 @@ class EvidenceIntervals(Partitioned):
     own_answers: bool = True
     ranks_scores: bool = True
     default_per: tuple[str, ...] = ("doubt", "relation")
-    most: int | None = MOST_CALIBRATING
+    max_calibration_facts: int | None = MAX_CALIBRATION_FACTS
 
     def __init__(
         self,
@@ -118,10 +118,10 @@ class EvidenceIntervals(Partitioned):
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         self.partitions = tuple(self._group(name) for name in self._partition_names())
         scores, doubt = np.empty(len(facts)), np.empty(len(facts))
-        for part, _, found in self._chunks(facts):
-            scores[part] = found.scores(facts.confidence[part])
+        for part, _, distributions in self._chunks(facts):
+            scores[part] = distributions.scores(facts.confidence[part])
             if "doubt" in self.per:
-                doubt[part] = found.width(DOUBT_LEVEL)
+                doubt[part] = distributions.width(DOUBT_LEVEL)
         self.rankings = GroupRankings.of(scores, self.group_columns(facts, doubt))
 
     def _group(self, name: str) -> Groups:
@@ -144,18 +144,18 @@ class EvidenceIntervals(Partitioned):
 
     def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:
         """The width of the distribution's own central interval: (n,)."""
-        return self._of_each(triples, lambda _, found: found.width(DOUBT_LEVEL))
+        return self._of_each(triples, lambda _, distributions: distributions.width(DOUBT_LEVEL))
 
     def passing(self, triples: HasTriples, condition: Range) -> Floats:
         """The mass that the distribution gives to the confidences that pass: (n,)."""
-        return self._of_each(triples, lambda _, found: found.mass_inside(condition.part))
+        return self._of_each(triples, lambda _, distributions: distributions.mass_inside(condition.part))
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
         """Score of a label of each triple: (n,)."""
-        return self._of_each(triples, lambda part, found: found.scores(truth[part]))
+        return self._of_each(triples, lambda part, distributions: distributions.scores(truth[part]))
 
     def _answers(
-        self, triples: HasTriples, known: NDArray[np.intp], levels: list[Fraction]
+        self, triples: HasTriples, answerable: NDArray[np.intp], levels: list[Fraction]
     ) -> tuple[NDArray[np.float32], Floats, dict[str, Any]]:
         n = len(triples.head)
         score = np.full(n, np.nan, dtype=np.float32)
@@ -163,23 +163,25 @@ class EvidenceIntervals(Partitioned):
         ends[:, 0], ends[:, 1] = 0.0, 1.0
         centre = np.full((len(Centre._fields), n), np.nan)
         floor = np.array([float(level) if self.floor and level < 1 else 0.0 for level in levels])
-        for part, own, found in self._chunks(some_rows(triples, known)):
-            rows = known[part]
-            score[rows] = found.centre.mean
-            centre[:, rows] = found.centre
-            doubt = found.width(DOUBT_LEVEL) if "doubt" in self.per else None
-            ends[rows] = found.bounds(np.maximum(self._thresholds(self.rankings, own, levels, doubt), floor))
-        return score, ends, _told(Centre(*centre))
+        for part, queries, distributions in self._chunks(some_rows(triples, answerable)):
+            rows = answerable[part]
+            score[rows] = distributions.centre.mean
+            centre[:, rows] = distributions.centre
+            doubt = distributions.width(DOUBT_LEVEL) if "doubt" in self.per else None
+            ends[rows] = distributions.bounds(
+                np.maximum(self._thresholds(self.rankings, queries, levels, doubt), floor)
+            )
+        return score, ends, _likely_values(Centre(*centre))
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
         return self._answers(triples, np.arange(len(score)), levels)[1]
 
     def _of_each(self, triples: HasTriples, figure: Callable[[slice, Distribution], Floats]) -> Floats:
         """One figure of each triple, from the places of a chunk and its distributions: (n,)."""
-        found = np.empty(len(triples.head))
+        figures = np.empty(len(triples.head))
         for part, _, distributions in self._chunks(triples):
-            found[part] = figure(part, distributions)
-        return found
+            figures[part] = figure(part, distributions)
+        return figures
 
     def _chunks(self, triples: HasTriples) -> Iterator[tuple[slice, Triples, Distribution]]:
         """Consecutive chunks of the triples: where each stands, its triples and their distributions."""
@@ -189,8 +191,8 @@ class EvidenceIntervals(Partitioned):
             )
         for start in range(0, len(triples.head), CHUNK):
             part = slice(start, start + CHUNK)
-            own = some_rows(triples, part)
-            yield part, own, self.evidence.distribution(own)
+            queries = some_rows(triples, part)
+            yield part, queries, self.evidence.distribution(queries)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         assert self.evidence is not None
@@ -248,7 +250,7 @@ def _with_facts(arrays: dict[str, NDArray[Any]], model: Scorer) -> dict[str, NDA
     return {**columns, **arrays}
 
 
-def _told(centre: Centre) -> dict[str, NDArray[Any]]:
+def _likely_values(centre: Centre) -> dict[str, NDArray[Any]]:
     """The columns of answers about likely values, NaN for queries that are not answered."""
     likely = centre.other_belief > SECOND
     # sums of masses are rounded, and may be a little above 1

@@ -57,9 +57,9 @@ class IntervalValued(Partitioned):
         """Half of the predicted length of each triple, 0 for one with an unknown entity or relation: (n,)."""
         if self.length is None:
             raise ValueError(f"method {self.name!r} needs a model of the length; train it with train_length")
-        known = np.flatnonzero(status_codes(self.model, triples) == 0)
+        answerable = np.flatnonzero(status_codes(self.model, triples) == 0)
         half = np.zeros(len(triples.head))
-        half[known] = 0.5 * self.length.score(*some_rows(triples, known)).astype(np.float64)
+        half[answerable] = 0.5 * self.length.score(*some_rows(triples, answerable)).astype(np.float64)
         return half
 
     def _unit(self, score: Floats) -> Floats:

@@ -36,7 +36,7 @@ SOME_HAVE = ("no_fact", "fact_lower", "fact_upper", *MODES, "presumes_fact", "ex
 """Columns that only some answers have, in their order."""
 SHOWN = 20
 """Rows of the table in a notebook."""
-MOST = 200
+MAX_DRAWN = 200
 """Intervals in one picture."""
 BLUE, RED = "#2c6fbb", "#c0392b"
 
@@ -130,25 +130,26 @@ class Intervals:
         return self._part(slice(place)), self._part(slice(place, None))
 
     @staticmethod
-    def joined(parts: Sequence[Intervals]) -> Intervals:
+    def joined(pieces: Sequence[Intervals]) -> Intervals:
         """Answers of one method at the same levels, without labels, one after the other; the inverse of `cut`."""
         columns: dict[str, Any] = {
-            field.name: np.concatenate([getattr(part, field.name) for part in parts])
+            field.name: np.concatenate([getattr(part, field.name) for part in pieces])
             for field in fields(Intervals)
-            if isinstance(getattr(parts[0], field.name), np.ndarray)
+            if isinstance(getattr(pieces[0], field.name), np.ndarray)
         }
-        return replace(parts[0], **columns)
+        return replace(pieces[0], **columns)
 
     def _part(self, rows: slice) -> Intervals:
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        parts: dict[str, Any] = {
-            name: column[rows] for name, column in found.items() if isinstance(column, np.ndarray)
+        changes: dict[str, Any] = {
+            field.name: getattr(self, field.name)[rows]
+            for field in fields(self)
+            if isinstance(getattr(self, field.name), np.ndarray)
         }
         if self.selected is not None:
-            parts["selected"] = {name: column[rows] for name, column in self.selected.items()}
+            changes["selected"] = {name: column[rows] for name, column in self.selected.items()}
         if self.labels is not None:
-            parts["labels"] = self.labels.take(np.arange(len(self))[rows])
-        return replace(self, **parts)
+            changes["labels"] = self.labels.take(np.arange(len(self))[rows])
+        return replace(self, **changes)
 
     def to_arrow(self) -> pa.Table:
         """Columns score (null if unknown), lower and upper (`lower_80`, ... for several levels) and status.
@@ -185,15 +186,17 @@ def columns(answers: Intervals) -> dict[str, Column]:
     that answers from a distribution, `presumes_fact` and `expected` for completions, `p_value` and what follows for a
     selection.
     """
-    found: dict[str, Column] = {"score": answers.score, "lower": answers.lower, "upper": answers.upper}
-    found["status"] = Coded(answers.code, STATUSES)
-    if answers.kind is not None:
-        found["kind"] = Coded(answers.kind, KINDS)
-    if answers.basis is not None:
-        found["promise"] = Coded(answers.basis, BASES)
-    named = {name: getattr(answers, name) for name in SOME_HAVE}
-    found |= {name: column for name, column in named.items() if column is not None}
-    return {**found, **(answers.selected or {})}
+    by_name: dict[str, Column | None] = {
+        "score": answers.score,
+        "lower": answers.lower,
+        "upper": answers.upper,
+        "status": Coded(answers.code, STATUSES),
+        "kind": None if answers.kind is None else Coded(answers.kind, KINDS),
+        "promise": None if answers.basis is None else Coded(answers.basis, BASES),
+        **{name: getattr(answers, name) for name in SOME_HAVE},
+        **(answers.selected or {}),
+    }
+    return {name: column for name, column in by_name.items() if column is not None}
 
 
 def arrow_columns(answers: Intervals) -> dict[str, pa.Array]:
@@ -201,16 +204,16 @@ def arrow_columns(answers: Intervals) -> dict[str, pa.Array]:
     several = [] if isinstance(answers.confidence, float) else answers.confidence
     if len(set(several)) < len(several):
         raise ValueError(f"a level was asked for twice: {several}; a table has one column for each")
-    found: dict[str, Column] = {}
+    by_name: dict[str, Column] = {}
     # neighbouring columns that have an entry for each level are written level by level
     for by_level, part in groupby(columns(answers).items(), lambda item: item[0] in BY_LEVEL):
         if by_level and several:
             arrays = {name: np.asarray(array) for name, array in part}
             for place, level in enumerate(several):
-                found |= {f"{name}_{percent(level)}": array[:, place] for name, array in arrays.items()}
+                by_name |= {f"{name}_{percent(level)}": array[:, place] for name, array in arrays.items()}
         else:
-            found |= part
-    return to_arrow(found)
+            by_name |= part
+    return to_arrow(by_name)
 
 
 def as_batch(answers: Intervals, before: dict[str, pa.Array]) -> pa.RecordBatch:
@@ -219,8 +222,8 @@ def as_batch(answers: Intervals, before: dict[str, pa.Array]) -> pa.RecordBatch:
     What some methods tell besides follows, in the order of `columns`. Status and promise are dictionaries. What is not
     there, such as the score of an unknown query or the ends of an empty interval, is null.
     """
-    told = {**before, **arrow_columns(answers)}
-    return pa.record_batch(list(told.values()), names=list(told))
+    by_name = {**before, **arrow_columns(answers)}
+    return pa.record_batch(list(by_name.values()), names=list(by_name))
 
 
 def frame(answers: Intervals, library: str) -> Any:
@@ -248,23 +251,23 @@ def spelt(answers: pa.Table) -> pa.Table:
 def page(answers: Intervals) -> str:
     """The first rows as an HTML table, each with its intervals drawn between 0 and 1."""
     shown = spelt(answers.to_arrow().slice(0, SHOWN))
-    told = shown.to_pylist()
+    records = shown.to_pylist()
     if answers.value is not None:
-        for row in told:
+        for row in records:
             modes = [row.pop(name) for name in MODES]
             row["value"] = None if modes[0] is None else in_words(*modes)
     titles = [*(name for name in shown.schema.names if name not in MODES[1:]), "0 … 1"]
     lower, upper = (np.reshape(ends, (len(answers), -1)) for ends in (answers.lower, answers.upper))
     rows = []
-    for row, ends in zip(told, np.stack([lower, upper], axis=2).tolist(), strict=False):
+    for row, ends in zip(records, np.stack([lower, upper], axis=2).tolist(), strict=False):
         dot = None if row["score"] is None else row["prediction"]
         cells = [*map(_cell, row.values()), drawing(dot, ends)]
         rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
     more = f"<p>{len(answers) - SHOWN:,} more rows</p>" if len(answers) > SHOWN else ""
-    said = ", ".join(f"{percent(level)} %" for level in answers.levels)
+    levels = ", ".join(f"{percent(level)} %" for level in answers.levels)
     return (
-        f"<table><caption>{len(answers):,} answers at {said}</caption><thead><tr>{head}</tr></thead>"
+        f"<table><caption>{len(answers):,} answers at {levels}</caption><thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table>{more}"
     )
 
@@ -277,10 +280,10 @@ def in_words(
     >>> in_words(0.4375, 0.551, 1.0, 0.38), in_words(0.7, 0.999)
     ('0.4375 (55 %) or 1 (38 %)', '0.7 (>99 %)')
     """
-    said = _short(value) if belief is None or math.isnan(belief) else f"{_short(value)} ({_share(belief)})"
+    first = _short(value) if belief is None or math.isnan(belief) else f"{_short(value)} ({_share(belief)})"
     if other is None or other_belief is None or math.isnan(other):
-        return said
-    return f"{said} or {_short(other)} ({_share(other_belief)})"
+        return first
+    return f"{first} or {_short(other)} ({_share(other_belief)})"
 
 
 def _short(value: float) -> str:
@@ -306,9 +309,9 @@ def drawing(dot: float | None, intervals: Sequence[Sequence[float]]) -> str:
         f'stroke-width="{4 + 2 * depth}" stroke-opacity="{(depth + 1) / len(nested):.2g}"/>'
         for depth, (lower, upper) in enumerate(nested)  # a single value is as long as can be seen
     ]
-    said = ", ".join(f"from {lower:.3f} to {upper:.3f}" for lower, upper in nested) or "empty"
+    description = ", ".join(f"from {lower:.3f} to {upper:.3f}" for lower, upper in nested) or "empty"
     return (
-        f'<svg width="104" height="12" viewBox="-2 0 104 12" role="img" aria-label="{said}">'
+        f'<svg width="104" height="12" viewBox="-2 0 104 12" role="img" aria-label="{description}">'
         f'<line x1="0" y1="6" x2="100" y2="6" stroke="#ccc"/>{"".join(lines)}{circle}</svg>'
     )
 
@@ -320,9 +323,9 @@ def _cell(value: Any) -> str:
 
 
 def draw(answers: Intervals, ax: Any = None) -> Any:
-    """Draw up to `MOST` answers with matplotlib, one line a query and levels nested; returns the axes."""
-    if len(answers) > MOST:
-        raise InputError(f"{len(answers):,} intervals are too many for one picture; draw at most {MOST}")
+    """Draw up to `MAX_DRAWN` answers with matplotlib, one line a query and levels nested; returns the axes."""
+    if len(answers) > MAX_DRAWN:
+        raise InputError(f"{len(answers):,} intervals are too many for one picture; draw at most {MAX_DRAWN}")
     try:
         from matplotlib import pyplot
     except ImportError:

@@ -83,18 +83,18 @@ ABOUT = (Field("size", np.integer), Field("kind_counts", np.int64, (len(KINDS),)
 
 def numbered(models: Mapping[str, Any], kind: str, number: Callable[[str], Number]) -> dict[Number, Any]:
     """The models with names like `kind/number`, by their number, upwards."""
-    found = {
+    by_number = {
         number(name.split("/")[1]): model for name, model in models.items() if name.startswith(f"{kind}/")
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(by_number.items()))
 
 
 def status_codes(model: Scorer, triples: HasTriples) -> NDArray[np.int8]:
     """Position in `STATUSES` of each triple: (n,). Unknown entities are reported first."""
     entity = known_ids(model.seen_entities, triples.head) & known_ids(model.seen_entities, triples.tail)
     relation = known_ids(model.seen_relations, triples.relation)
-    known, unknown_entity, unknown_relation = np.arange(3, dtype=np.int8)
-    return np.where(entity, np.where(relation, known, unknown_relation), unknown_entity)
+    ok, unknown_entity, unknown_relation = np.arange(3, dtype=np.int8)
+    return np.where(entity, np.where(relation, ok, unknown_relation), unknown_entity)
 
 
 def some_rows(triples: HasTriples, rows: NDArray[np.intp] | slice) -> Triples:
@@ -124,10 +124,10 @@ def entropy_bits(score: Floats) -> Floats:
     return np.minimum(bits, 1.0)
 
 
-def _drawn(facts: Graph, most: int) -> tuple[Graph, Graph]:
-    """`most` of the facts, drawn at random and without a look at any of them, and the facts that are left."""
+def _drawn(facts: Graph, count: int) -> tuple[Graph, Graph]:
+    """`count` of the facts, drawn at random and without a look at any of them, and the facts that are left."""
     drawn = np.zeros(len(facts), bool)
-    drawn[np.random.default_rng(0xCA1B).permutation(len(facts))[:most]] = True
+    drawn[np.random.default_rng(0xCA1B).permutation(len(facts))[:count]] = True
     return facts[drawn], facts[~drawn]
 
 
@@ -153,7 +153,7 @@ class IntervalPredictor(ABC):
     """Whether the k-th smallest score of calibration facts makes an interval."""
     order_free: bool = True
     """Whether the order of the calibration facts is of no consequence."""
-    most: int | None = None
+    max_calibration_facts: int | None = None
     """The most calibration facts that set its thresholds, where asking takes long; of more facts, so many are drawn."""
 
     by_kind: bool = False
@@ -194,8 +194,8 @@ class IntervalPredictor(ABC):
                 rest = np.ones(len(facts), bool)
                 rest[drawn] = False
                 waiting, facts = concatenate([waiting, facts[rest]]), facts[drawn]
-        if self.most is not None and len(facts) > self.most:
-            facts, left = _drawn(facts, self.most)
+        if self.max_calibration_facts is not None and len(facts) > self.max_calibration_facts:
+            facts, left = _drawn(facts, self.max_calibration_facts)
             waiting = concatenate([waiting, left])
         if not len(facts):
             raise InputError(
@@ -290,24 +290,24 @@ class IntervalPredictor(ABC):
         return Intervals(score, ends[:, 0], ends[:, 1], code, [float(level) for level in levels], **more)
 
     def _answers(
-        self, triples: HasTriples, known: NDArray[np.intp], levels: list[Fraction]
+        self, triples: HasTriples, answerable: NDArray[np.intp], levels: list[Fraction]
     ) -> tuple[NDArray[np.float32], Floats, dict[str, Any]]:
-        """Scores (n,) and ends (n, 2, levels) of triples of which the rows `known` are answered, and further columns of
-        `Intervals`, by name."""
+        """Scores (n,) and ends (n, 2, levels) of triples of which the rows `answerable` are answered, and further
+        columns of `Intervals`, by name."""
         n = len(triples.head)
-        if len(known) == n and n:
+        if len(answerable) == n and n:
             whole = Triples(triples.head, triples.relation, triples.tail)
-            found = self._model_scores(whole)
-            return found.astype(np.float32), self._ends(found, whole, levels), {}
+            predictions = self._model_scores(whole)
+            return predictions.astype(np.float32), self._ends(predictions, whole, levels), {}
         score = np.full(n, np.nan, dtype=np.float32)
         # the columns are used one by one, so each is laid out in one piece
         ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
         ends[:, 0], ends[:, 1] = 0.0, 1.0
-        if len(known):
-            asked = some_rows(triples, known)
-            found = self._model_scores(asked)
-            score[known] = found
-            ends[known] = self._ends(found, asked, levels)
+        if len(answerable):
+            queries = some_rows(triples, answerable)
+            predictions = self._model_scores(queries)
+            score[answerable] = predictions
+            ends[answerable] = self._ends(predictions, queries, levels)
         return score, ends, {}
 
     @property
@@ -329,14 +329,14 @@ class IntervalPredictor(ABC):
 
     def _model_scores(self, triples: HasTriples) -> Floats:
         """What the model says of triples (n,); of unknown ones what training facts of their relation say on average."""
-        known = status_codes(self.model, triples) == 0
-        if known.all():
+        answerable = status_codes(self.model, triples) == 0
+        if answerable.all():
             return np.asarray(self.model.score(triples.head, triples.relation, triples.tail), np.float64)
-        score = np.empty(len(known))
-        rows = np.flatnonzero(known)
+        score = np.empty(len(answerable))
+        rows = np.flatnonzero(answerable)
         score[rows] = self.model.score(*some_rows(triples, rows))
-        typical, relation = self._of_training()[1], triples.relation[~known]
-        score[~known] = typical[np.where((relation < 0) | (relation >= len(typical)), -1, relation)]
+        typical, relation = self._of_training()[1], triples.relation[~answerable]
+        score[~answerable] = typical[np.where((relation < 0) | (relation >= len(typical)), -1, relation)]
         return score
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
@@ -422,12 +422,12 @@ class IntervalPredictor(ABC):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Everything calibration learned, as plain numeric arrays."""
-        found = {
+        return {
             "size": np.array(self.size, dtype=np.int64),
             "kind_counts": self.kind_counts.astype(np.int64),
             **self._arrays(),
+            **facts_to_arrays({RANKED: self.ranked, WAITING: self.waiting}),
         }
-        return found | facts_to_arrays({RANKED: self.ranked, WAITING: self.waiting})
 
     def options(self) -> dict[str, Any]:
         """Settings with which `create` makes the same uncalibrated predictor; plain YAML values."""

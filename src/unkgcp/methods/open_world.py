@@ -24,6 +24,7 @@ from unkgcp.conformal.selection import Range, Wrong
 from unkgcp.errors import InputError
 from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.evidence.nonfacts import FactLikeness
+from unkgcp.files import Field, check_fields
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.graph.known_facts import facts_to_arrays
 from unkgcp.graph.negatives import ALL_KINDS
@@ -104,23 +105,25 @@ class OpenWorld(IntervalPredictor):
         rankings = [Ranking(scores, np.array([len(scores)])) for scores in self.scores.values()]
         limits = np.max([ranking.thresholds(levels)[0] for ranking in rankings], axis=0)
         fact = self.base.interval(triples, levels)
-        known = np.flatnonzero(fact.code == 0)
+        answerable = np.flatnonzero(fact.code == 0)
         flags = np.ones((len(fact), len(levels)), bool)
-        if len(known):
-            asked = some_rows(triples, known)
-            flags[known] = self.likeness(asked)[:, None] <= limits
+        if len(answerable):
+            queries = some_rows(triples, answerable)
+            flags[answerable] = self.likeness(queries)[:, None] <= limits
         lower = np.where(flags, 0.0, fact.lower)
         upper = np.where(flags & np.isnan(fact.upper), 0.0, fact.upper)  # nothing but "no fact" is left
-        told: dict[str, Any] = {"lower": lower, "upper": upper, "no_fact": flags}
-        told |= {"fact_lower": fact.lower, "fact_upper": fact.upper}
+        changes: dict[str, Any] = {"lower": lower, "upper": upper, "no_fact": flags}
+        changes |= {"fact_lower": fact.lower, "fact_upper": fact.upper}
         if single:
-            told = {name: column[:, 0] for name, column in told.items()}
-        told["confidence"] = float(levels[0]) if single else [float(level) for level in levels]
-        return replace(fact, **told)
+            changes = {name: column[:, 0] for name, column in changes.items()}
+        changes["confidence"] = float(levels[0]) if single else [float(level) for level in levels]
+        return replace(fact, **changes)
 
     def caution(self, confidence: Confidence) -> str | None:
         level = exact(confidence)
-        few = [found for found in self.scores.values() if level < 1 and rank(level, len(found)) > len(found)]
+        few = [
+            scores for scores in self.scores.values() if level < 1 and rank(level, len(scores)) > len(scores)
+        ]
         if few:
             return (
                 f"{len(few[0]):,} calibration non-facts are too few for confidence {float(level)}: "
@@ -137,11 +140,11 @@ class OpenWorld(IntervalPredictor):
         With a method whose score is no probability it is that score: a low one stands for low facts and non-facts
         alike. Facts and non-facts have the same score, so that p-values of both fall together as it rises.
         """
-        found = self.base.passing(triples, condition)
+        passing = self.base.passing(triples, condition)
         if not isinstance(self.likeness, FactLikeness):
-            return found
+            return passing
         fact = self.likeness(triples)
-        return fact * found + (1 - fact) * float(condition.holds(np.zeros(1))[0])
+        return fact * passing + (1 - fact) * float(condition.holds(np.zeros(1))[0])
 
     def calibration_facts(self) -> Graph:
         return self.base.calibration_facts()
@@ -152,7 +155,7 @@ class OpenWorld(IntervalPredictor):
         if self.nonfacts is None:
             raise InputError(NOT_KEPT)
         scores = {kind: self.passing(triples, condition) for kind, triples in self.nonfacts.items()}
-        return {kind: Wrong(found, len(found)) for kind, found in scores.items()}
+        return {kind: Wrong(passing, len(passing)) for kind, passing in scores.items()}
 
     def likeness_over(self, evidence: EvidenceModel) -> FactLikeness | None:
         return replace(self.likeness, model=evidence) if isinstance(self.likeness, FactLikeness) else None
@@ -179,9 +182,12 @@ class OpenWorld(IntervalPredictor):
 
     def nonfact_arrays(self) -> dict[str, NDArray[Any]]:
         """Scores of every kind, and what the likeness learned."""
-        found: dict[str, NDArray[Any]] = {f"{SCORES}{kind}": scores for kind, scores in self.scores.items()}
-        found |= facts_to_arrays({f"{TRIPLES}{kind}/": own for kind, own in (self.nonfacts or {}).items()})
-        return found | {f"{LIKENESS}{name}": array for name, array in self.likeness.arrays().items()}
+        nonfacts = self.nonfacts or {}
+        return {
+            **{f"{SCORES}{kind}": scores for kind, scores in self.scores.items()},
+            **facts_to_arrays({f"{TRIPLES}{kind}/": triples for kind, triples in nonfacts.items()}),
+            **{f"{LIKENESS}{name}": array for name, array in self.likeness.arrays().items()},
+        }
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         raise TypeError("the open world joins two calibrations: see open_world")
@@ -208,15 +214,15 @@ def open_world(
     likeness = likeness or ScoreLikeness(base)
     scores, kept = {}, {}
     for kind, triples in negatives.items():
-        known = np.flatnonzero(status_codes(base.model, triples) == 0)
-        if not len(known):
+        answerable = np.flatnonzero(status_codes(base.model, triples) == 0)
+        if not len(answerable):
             raise InputError(
                 f"none of the {kind} non-facts for calibration has its entities and its relation in the training "
                 "facts: calibrate with more facts"
             )
-        scores[kind] = np.sort(np.asarray(likeness(some_rows(triples, known)), np.float64))
+        scores[kind] = np.sort(np.asarray(likeness(some_rows(triples, answerable)), np.float64))
         if isinstance(triples, Graph):
-            kept[kind] = triples[known]
+            kept[kind] = triples[answerable]
     if not scores:
         raise InputError(
             "the open world needs at least one kind of non-facts: name one in the setting non_facts"
@@ -240,11 +246,9 @@ def restore_open_world(base: IntervalPredictor, arrays: Mapping[str, NDArray[Any
         if base.evidence is None:
             raise ValueError("the calibration holds trees for a method that has none")
         likeness = FactLikeness.restore(base.evidence, learned)
-    for found in scores.values():
-        if found.dtype != np.float64 or found.ndim != 1 or not len(found) or not (np.diff(found) >= 0).all():
-            raise ValueError("the scores of the calibration non-facts are damaged")
-    if not scores:
+    if not scores or not all(map(len, scores.values())):
         raise ValueError("the scores of the calibration non-facts are missing")
+    check_fields(scores, [Field(kind, np.float64, (f"{kind} non-facts",), rising=True) for kind in scores])
     # a file has its arrays in another order
     scores = {kind: scores[kind] for kind in [*ALL_KINDS, *scores] if kind in scores}
     return OpenWorld(base, likeness, scores, _nonfacts(base, scores, arrays))
@@ -256,8 +260,8 @@ def _nonfacts(
     """The stored triples of each kind, None if there are none; ValueError if they are not those of the scores."""
     if not any(name.startswith(TRIPLES) for name in arrays):
         return None
-    found = stored_facts(base.model, arrays, [f"{TRIPLES}{kind}/" for kind in scores])
-    triples = {kind: graph for kind, graph in zip(scores, found, strict=True) if graph is not None}
+    graphs = stored_facts(base.model, arrays, [f"{TRIPLES}{kind}/" for kind in scores])
+    triples = {kind: graph for kind, graph in zip(scores, graphs, strict=True) if graph is not None}
     if any(len(graph) != len(scores[kind]) for kind, graph in triples.items()):
         raise ValueError("the calibration non-facts do not match their scores")
     return triples if len(triples) == len(scores) else None

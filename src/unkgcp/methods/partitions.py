@@ -30,6 +30,7 @@ from unkgcp.conformal.ranking import GroupRankings, group_codes, largest
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.conformal.storage import from_arrays
 from unkgcp.errors import InputError
+from unkgcp.files import Field, check_fields
 from unkgcp.graph.facts import HasTriples
 from unkgcp.graph.kinds import KINDS
 from unkgcp.graph.known_facts import degree_of, degrees
@@ -55,18 +56,18 @@ def partition_names(per: str | None, default: tuple[str, ...] = ()) -> tuple[str
     """The partitions that a text like `doubt,relation` or `none` asks for; `default` if it is None."""
     if per is None:
         return default
-    asked = [name.strip() for name in str(per).split(",")]
-    if asked == [NONE]:
+    names = [name.strip() for name in str(per).split(",")]
+    if names == [NONE]:
         return ()
-    for name in asked:
+    for name in names:
         if name not in NAMES:
             raise InputError(
                 f"a promise per {name!r} is not on offer; choose {', '.join(NAMES)}, several of them separated by "
                 f"commas, or {NONE} alone"
             )
-        if asked.count(name) > 1:
+        if names.count(name) > 1:
             raise InputError(f"a promise per {name} is asked for twice in {per!r}; leave one out")
-    return tuple(name for name in NAMES if name in asked)
+    return tuple(name for name in NAMES if name in names)
 
 
 class Groups(ABC):
@@ -112,11 +113,12 @@ class KindGroups(Groups):
 
 
 @dataclass(frozen=True, eq=False)
-class DoubtGroups(Groups):
-    """edges: (kinds, E), upwards, filled up with infinity. A triple's group is how many edges its doubt reaches."""
+class EdgeGroups(Groups):
+    """Groups of facts with about the same figure, by which a subclass says what counts.
 
-    name = "doubt"
-    within = "each group of facts that the method doubts alike"
+    edges: (kinds, E), upwards, filled up with infinity. A triple's group is how many edges of its kind its figure
+    reaches.
+    """
 
     edges: Floats
 
@@ -124,56 +126,48 @@ class DoubtGroups(Groups):
     def count(self) -> int:
         return self.edges.size + len(self.edges)
 
+    def of_kinds(self, kinds: NDArray[np.intp]) -> Codes:
+        first = kinds * (self.edges.shape[1] + 1)
+        reachable = np.isfinite(self.edges[kinds]).sum(axis=1) + 1
+        groups = [start + np.arange(size) for start, size in zip(first, reachable, strict=True)]
+        return np.concatenate(groups).astype(np.int32)
+
+    def _reached(self, kind: NDArray[np.int8], figure: Floats) -> Codes:
+        """The group of each triple, from its kind and its figure: (n,)."""
+        code: Codes = kind.astype(np.int32) * (self.edges.shape[1] + 1)
+        for column in self.edges.T:
+            code += figure >= column[kind]
+        return code
+
+
+class DoubtGroups(EdgeGroups):
+    """By how unsure the method is of each triple."""
+
+    name = "doubt"
+    within = "each group of facts that the method doubts alike"
+
     def codes(self, triples: HasTriples, kind: NDArray[np.int8], doubt: Floats | None) -> Codes:
         assert doubt is not None
-        return _reached(self.edges, kind, doubt)
-
-    def of_kinds(self, kinds: NDArray[np.intp]) -> Codes:
-        return _all_groups(self.edges, kinds)
+        return self._reached(kind, doubt)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"doubt_edges": self.edges}
 
 
 @dataclass(frozen=True, eq=False)
-class DegreeGroups(Groups):
-    """facts: (entities,) int64, in how many training facts each entity is. edges: as in `DoubtGroups`."""
+class DegreeGroups(EdgeGroups):
+    """By how many training facts there are about the entities of each triple; facts: (entities,) int64, of each."""
 
     name = "degree"
     within = "each group of facts about entities with about as many training facts"
 
     facts: NDArray[np.int64]
-    edges: Floats
-
-    @property
-    def count(self) -> int:
-        return self.edges.size + len(self.edges)
 
     def codes(self, triples: HasTriples, kind: NDArray[np.int8], doubt: Floats | None) -> Codes:
-        return _reached(self.edges, kind, degree_of(triples, self.facts).astype(np.float64))
-
-    def of_kinds(self, kinds: NDArray[np.intp]) -> Codes:
-        return _all_groups(self.edges, kinds)
+        return self._reached(kind, degree_of(triples, self.facts).astype(np.float64))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"degree_facts": self.facts, "degree_edges": self.edges}
-
-
-def _reached(edges: Floats, kind: NDArray[np.int8], figure: Floats) -> Codes:
-    """The group of each triple among those of its kind: how many edges its figure reaches: (n,)."""
-    code: Codes = kind.astype(np.int32) * (edges.shape[1] + 1)
-    for column in edges.T:
-        code += figure >= column[kind]
-    return code
-
-
-def _all_groups(edges: Floats, kinds: NDArray[np.intp]) -> Codes:
-    """The groups of some kinds that a figure can reach: (g,)."""
-    first = kinds * (edges.shape[1] + 1)
-    groups = [
-        start + np.arange(np.isfinite(row).sum() + 1) for start, row in zip(first, edges[kinds], strict=True)
-    ]
-    return np.concatenate(groups).astype(np.int32)
 
 
 def group_doubt(doubt: Floats, kind: NDArray[np.int8], calibration: NDArray[np.int64]) -> DoubtGroups:
@@ -186,20 +180,20 @@ def group_degrees(
 ) -> DegreeGroups:
     """Groups for so many calibration facts of each kind. kind: (N,) those of the training facts, asked as queries."""
     facts = degrees(train, entities)
-    return DegreeGroups(facts, _edges((degree_of(train, facts) - 1).astype(np.float64), kind, calibration))
+    return DegreeGroups(_edges((degree_of(train, facts) - 1).astype(np.float64), kind, calibration), facts)
 
 
 def _edges(figure: Floats, kind: NDArray[np.int8], calibration: NDArray[np.int64]) -> Floats:
     """Figures at which groups end, so that each expects its share of the calibration facts of its kind: (kinds, E)."""
-    found = []
+    by_kind = []
     for code, expected in enumerate(calibration.tolist()):
-        own = np.sort(figure[kind == code])
-        if not len(own):  # no training fact was asked like that: those of all kinds show what to expect
-            own = np.sort(figure)
-        found.append(_edges_of_kind(own, expected) if len(own) else [])
-    longest = max(map(len, found), default=0)
-    edges = np.full((len(found), longest), np.inf)
-    for row, own_edges in zip(edges, found, strict=True):
+        figures = np.sort(figure[kind == code])
+        if not len(figures):  # no training fact was asked like that: those of all kinds show what to expect
+            figures = np.sort(figure)
+        by_kind.append(_edges_of_kind(figures, expected) if len(figures) else [])
+    longest = max(map(len, by_kind), default=0)
+    edges = np.full((len(by_kind), longest), np.inf)
+    for row, own_edges in zip(edges, by_kind, strict=True):
         row[: len(own_edges)] = own_edges
     return edges
 
@@ -228,33 +222,31 @@ def _edges_of_kind(figure: Floats, expected: int) -> list[float]:
 class RelationGroups(Groups):
     """code: (kinds, relations + 1) int32, the group of each relation in each kind, last that of unknown relations.
 
-    own: (kinds, relations + 1) bool, whether a relation is alone in its group.
+    has_own_group: (kinds, relations + 1) bool, whether a relation is alone in its group.
     """
 
     name = "relation"
     within = "each relation or group of small ones"
 
     code: Codes
-    own: NDArray[np.bool_]
+    has_own_group: NDArray[np.bool_]
 
     @property
     def count(self) -> int:
         return int(self.code.max(initial=-1)) + 1
 
     def codes(self, triples: HasTriples, kind: NDArray[np.int8], doubt: Floats | None) -> Codes:
-        found: Codes = self.code[kind, self.place(triples.relation)]
-        return found
+        return np.asarray(self.code[kind, self.place(triples.relation)])
 
     def of(self, relation: NDArray[np.integer[Any]]) -> Codes:
         """The group of each relation id among queries of the first kind: (n,)."""
-        codes: Codes = self.code[0, self.place(relation)]
-        return codes
+        return np.asarray(self.code[0, self.place(relation)])
 
     def basis(
         self, relation: NDArray[np.integer[Any]], size: NDArray[np.int64], kind: NDArray[np.int8] | int = 0
     ) -> NDArray[np.int8]:
         """Position in `BASES` of each query, given how many calibration facts its group has: (n,)."""
-        alone = self.own[kind, self.place(relation)]
+        alone = self.has_own_group[kind, self.place(relation)]
         return np.where(size == 0, 2, np.where(alone, 0, 1)).astype(np.int8)
 
     def of_kinds(self, kinds: NDArray[np.intp]) -> Codes:
@@ -262,7 +254,7 @@ class RelationGroups(Groups):
         return groups[groups >= 0]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        return {"relation_groups": self.code, "relation_own": self.own}
+        return {"relation_groups": self.code, "relation_own": self.has_own_group}
 
     def place(self, relation: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
         """The column of each relation id: (n,)."""
@@ -302,14 +294,14 @@ def group_relations(
 
 def _grouped(expected: Floats, seen: NDArray[np.bool_], typical: Floats) -> NDArray[np.int64]:
     """The group of each relation in one kind, given how many of its calibration facts to expect; -1 if not seen."""
-    own = expected >= OWN
+    large = expected >= OWN
     code = np.full(len(expected), -1, np.int64)
-    code[own] = np.arange(own.sum())
-    small = np.flatnonzero(~own & seen)
+    code[large] = np.arange(large.sum())
+    small = np.flatnonzero(~large & seen)
     small = small[np.argsort(typical[small], kind="stable")]
     pools = max(1, int(expected[small].sum() // SHARED))
     middle = np.cumsum(expected[small]) - expected[small] / 2
-    code[small] = own.sum() + np.minimum(middle * pools // max(expected[small].sum(), 1e-9), pools - 1)
+    code[small] = large.sum() + np.minimum(middle * pools // max(expected[small].sum(), 1e-9), pools - 1)
     return code
 
 
@@ -319,29 +311,32 @@ def each_relation(relations: int) -> RelationGroups:
     return RelationGroups(code, code >= 0)
 
 
+FIELDS = {
+    "relation": (
+        Field("relation_groups", np.int32, ("kinds", "relations+1")),
+        Field("relation_own", np.bool_, ("kinds", "relations+1")),
+    ),
+    "doubt": (Field("doubt_edges", np.float64, ("kinds", "edges"), finite=False),),
+    "degree": (
+        Field("degree_edges", np.float64, ("kinds", "edges"), finite=False),
+        Field("degree_facts", np.int64, ("entities",)),
+    ),
+}
+"""What each partition stores."""
+
+
 def restored(name: str, arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) -> Groups:
     """The partition of this name from what its `arrays` gave; ValueError if they do not fit."""
     if name == KIND:
         return KindGroups()
-    try:
-        if name == "relation":
-            code, own = arrays["relation_groups"], arrays["relation_own"]
-            shape = (len(KINDS), relations + 1)
-            if code.shape != shape or own.shape != shape or code.dtype != np.int32 or own.dtype != np.bool_:
-                raise ValueError("the groups by relation do not match the vocabulary")
-            return RelationGroups(code, own)
-        edges = arrays[f"{name}_edges"]
-        good = edges.ndim == 2 and len(edges) == len(KINDS) and edges.dtype == np.float64
-        if not good or np.isnan(edges).any() or not (edges[:, 1:] >= edges[:, :-1]).all():
-            raise ValueError("the edges of the groups are damaged")
-        if name == "doubt":
-            return DoubtGroups(edges)
-        facts = arrays["degree_facts"]
-    except KeyError as missing:
-        raise ValueError(f"the groups by {name} are missing: there is no {missing}") from None
-    if facts.shape != (entities,) or facts.dtype != np.int64:
-        raise ValueError("the groups by degree do not match the vocabulary")
-    return DegreeGroups(facts, edges)
+    stored = {field.name: arrays[field.name] for field in FIELDS[name] if field.name in arrays}
+    check_fields(stored, FIELDS[name], kinds=len(KINDS), entities=entities, relations=relations)
+    if name == "relation":
+        return RelationGroups(*stored.values())
+    edges, *facts = stored.values()
+    if np.isnan(edges).any() or not (edges[:, 1:] >= edges[:, :-1]).all():
+        raise ValueError(f"the edges of the groups by {name} are damaged")
+    return DegreeGroups(edges, *facts) if facts else DoubtGroups(edges)
 
 
 class Partitioned(IntervalPredictor):
@@ -378,9 +373,9 @@ class Partitioned(IntervalPredictor):
 
     @property
     def within(self) -> str:
-        said = [groups.within for groups in self.partitions if groups.name != KIND]
         kinds = [KindGroups.within] if self.tells_kinds else []
-        return " and ".join(f"within {where}" for where in kinds + said)
+        others = [groups.within for groups in self.partitions if groups.name != KIND]
+        return " and ".join(f"within {where}" for where in kinds + others)
 
     @property
     def relation_groups(self) -> RelationGroups | None:
@@ -406,7 +401,7 @@ class Partitioned(IntervalPredictor):
     ) -> Floats:
         """The largest threshold of each triple's groups at each level: (n, levels)."""
         columns = self.group_columns(triples, doubt) or {}
-        rows = largest(rankings.tables(levels), rankings.places(columns))
+        rows = largest(rankings.tables(levels), rankings.segments(columns))
         return np.stack([np.broadcast_to(row, len(triples.head)) for row in rows], axis=1)
 
     def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64] | None:
@@ -419,10 +414,10 @@ class Partitioned(IntervalPredictor):
 
     def _sizes(self, name: str, codes: NDArray[np.int32]) -> NDArray[np.int64]:
         """How many calibration facts groups of a partition have: (n,)."""
-        found = self.rankings.partitions[name]
-        assert found.groups is not None
+        partition = self.rankings.partitions[name]
+        assert partition.groups is not None
         # a group without facts has the code -1, the place of the last segment, which is empty
-        return found.ranking.sizes[group_codes(found.groups, codes)]
+        return partition.ranking.sizes[group_codes(partition.groups, codes)]
 
     def _basis(self, triples: HasTriples) -> NDArray[np.int8] | None:
         """Position in `BASES` of each triple: (n,); None unless it promises per relation."""
@@ -451,9 +446,10 @@ class Partitioned(IntervalPredictor):
                 f"{self.size:,} calibration facts are too few for confidence {float(level)}: "
                 "every interval is the whole range"
             )
-        said = list(self._kind_cautions(level)) if self.tells_kinds else []
-        said += [part for groups in self.partitions for part in self._group_cautions(groups, level)]
-        return "; ".join(said) or None
+        cautions = list(self._kind_cautions(level)) if self.tells_kinds else []
+        for groups in self.partitions:
+            cautions += self._group_cautions(groups, level)
+        return "; ".join(cautions) or None
 
     def _kind_cautions(self, level: Fraction) -> Iterator[str]:
         """Which kinds of questions have too few calibration facts for the level."""

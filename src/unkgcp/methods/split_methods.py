@@ -79,9 +79,8 @@ class ConformalPredictor(Partitioned):
                 f"groups by {name} are made from training facts, which the model does not know; train it again, or "
                 "leave them out of --per"
             )
-        kind = np.zeros(
-            len(train), np.int8
-        )  # the model was trained on all of them, so they show one kind for all
+        # the model was trained on all of them, so they show one kind for all
+        kind = np.zeros(len(train), np.int8)
         if name == "degree":
             return group_degrees(train, len(self.model.seen_entities), kind, self.kind_counts)
         guess = self.model.score(train.head, train.relation, train.tail).astype(np.float64)
@@ -223,8 +222,8 @@ class ShortestIntervals(ConformalPredictor):
         return super()._ends(score, triples, [max(level, lowest) for level in levels])
 
     def caution(self, confidence: Confidence) -> str | None:
-        found = super().caution(confidence)
+        caution = super().caution(confidence)
         if self.calibration.learned:
-            return found
+            return caution
         few = f"{self.size:,} calibration facts are too few to learn shortest intervals from: cp answers"
-        return few if found is None else f"{few}; {found}"
+        return few if caution is None else f"{few}; {caution}"

@@ -108,8 +108,8 @@ def parse(text: str, levels: Sequence[float]) -> Condition:
 
 def _condition(node: ast.expr, columns: Sequence[str]) -> Condition:
     if isinstance(node, ast.BoolOp):
-        parts = [_condition(part, columns) for part in node.values]
-        return Condition(parts, every=isinstance(node.op, ast.And))
+        tests = [_condition(part, columns) for part in node.values]
+        return Condition(tests, every=isinstance(node.op, ast.And))
     if not isinstance(node, ast.Compare):
         raise ValueError(f"{ast.unparse(node)} compares nothing")
     operands = [_operand(one) for one in (node.left, *node.comparators)]

@@ -56,64 +56,64 @@ def conformalize(
         check_target(output)
     if calibration == source == "-":
         raise InputError("only one table can come from standard input; give the name of a file for the other")
-    with Table(calibration) as known, Table(source) as asked:
-        return _conformalize(known, asked, output, levels, score, bounds, groups)
+    with Table(calibration) as labelled, Table(source) as unlabelled:
+        return _conformalize(labelled, unlabelled, output, levels, score, bounds, groups)
 
 
 def _conformalize(
-    known: Table,
-    asked: Table,
+    labelled: Table,
+    unlabelled: Table,
     output: str | None,
     levels: Sequence[float],
     score: str,
     bounds: tuple[float, float] | None,
-    named: Sequence[str] | None,
+    group_names: Sequence[str] | None,
 ) -> list[str]:
-    known.require(["prediction", "truth", *(named or [])])
-    asked.require(["prediction", *(named or [])])
+    labelled.require(["prediction", "truth", *(group_names or [])])
+    unlabelled.require(["prediction", *(group_names or [])])
     optional = [name for name in OPTIONAL if name != "kind" or score in recipe_names()]
-    optional += [GROUP] if named is None else []
-    used = [name for name in optional if name in known.names]
-    asked.require(used, f"which {known.name} has")
+    optional += [GROUP] if group_names is None else []
+    used = [name for name in optional if name in labelled.names]
+    unlabelled.require(used, f"which {labelled.name} has")
     for name in optional:
-        if name in asked.names and name not in used:
+        if name in unlabelled.names and name not in used:
             raise InputError(
-                f"{known.name} has no column {name!r}, which {asked.name} has; add it or rename it"
+                f"{labelled.name} has no column {name!r}, which {unlabelled.name} has; add it or rename it"
             )
-    groups = named or [name for name in used if name == GROUP]
+    groups = group_names or [name for name in used if name == GROUP]
     used = [name for name in used if name != GROUP]
     if score != "residual" and "scale" in used:
         why = "has its own scale" if score == "entropy" else "takes no scale"
-        raise InputError(f"{known.name}: the {score} score {why}; rename the column 'scale'")
+        raise InputError(f"{labelled.name}: the {score} score {why}; rename the column 'scale'")
     ends = _end_names(levels)
     added = [*ends, *(["group_size"] if groups else [])]
     for name in added:
-        if name in asked.names:
-            raise InputError(f"{asked.name} already has a column {name!r}; rename it")
-    cal = _calibrate(known, used, groups, score, bounds)
+        if name in unlabelled.names:
+            raise InputError(f"{unlabelled.name} already has a column {name!r}; rename it")
+    cal = _calibrate(labelled, used, groups, score, bounds)
     sizes: Counter[int] = Counter()
     typed = output is not None and output.lower().removesuffix(".gz").endswith(ENDINGS[2:])
     # standard output has the delimiter of the source; a file appears only on success
     with (
-        write_at_the_end(standard_output(), asked.delimiter or ",")
+        write_at_the_end(standard_output(), unlabelled.delimiter or ",")
         if output is None
         else write_file(output, carried=True)
     ) as write:
-        for batch, first in asked.batches():
-            columns = _answer(cal, asked, batch, first, used, groups, levels)
+        for batch, first in unlabelled.batches():
+            columns = _answer(cal, unlabelled, batch, first, used, groups, levels)
             sizes.update(columns.get("group_size", np.full(len(batch), cal.size)).tolist())
-            carried = {name: _carried(asked, batch, name, first, typed) for name in asked.names}
+            carried = {name: _carried(unlabelled, batch, name, first, typed) for name in unlabelled.names}
             write(pa.record_batch({**carried, **columns}))
-    cautions = list(_cautions(cal, known, asked, levels, sizes))
+    cautions = list(_cautions(cal, labelled, unlabelled, levels, sizes))
     if score in recipe_names() and not cal.learned:
         cautions.insert(
-            0, f"{known.name} has too few rows to learn the {score} score from; the residual was used"
+            0, f"{labelled.name} has too few rows to learn the {score} score from; the residual was used"
         )
     return cautions
 
 
 def _cautions(
-    cal: SplitConformal, known: Table, asked: Table, levels: Sequence[float], sizes: Counter[int]
+    cal: SplitConformal, labelled: Table, unlabelled: Table, levels: Sequence[float], sizes: Counter[int]
 ) -> Iterator[str]:
     """A sentence for each level that needs more rows than there are; `sizes` counts the rows asked by group size."""
     for level in levels:
@@ -121,13 +121,13 @@ def _cautions(
             continue
         if rank(level, cal.size) > cal.size:
             yield (
-                f"{known.name}: {cal.size:,} rows to calibrate on are too few for confidence {level}: every interval "
-                "is the whole range"
+                f"{labelled.name}: {cal.size:,} rows to calibrate on are too few for confidence {level}: every "
+                "interval is the whole range"
             )
         elif few := sum(rows for size, rows in sizes.items() if rank(level, size) > size):
             yield (
-                f"{few:,} rows of {asked.name} are in groups with too few rows in {known.name} for confidence {level}: "
-                "their intervals are the whole range"
+                f"{few:,} rows of {unlabelled.name} are in groups with too few rows in {labelled.name} for "
+                f"confidence {level}: their intervals are the whole range"
             )
 
 
@@ -140,9 +140,9 @@ def _calibrate(
 ) -> SplitConformal:
     columns: dict[str, list[Any]] = {name: [] for name in ("prediction", "truth", *used, *groups)}
     for batch, first in table.batches():
-        for name, parts in columns.items():
-            parts.append(_column(table, batch, first, name, groups))
-    arrays = _with_groups({name: np.concatenate(parts) for name, parts in columns.items()}, groups)
+        for name, pieces in columns.items():
+            pieces.append(_column(table, batch, first, name, groups))
+    arrays = _with_groups({name: np.concatenate(pieces) for name, pieces in columns.items()}, groups)
     if not len(arrays["prediction"]):
         raise InputError(f"{table.name} has no rows; calibration needs at least one labelled prediction")
     kind = None if score == "residual" else score
@@ -185,8 +185,8 @@ def _with_groups(arrays: dict[str, Any], groups: Sequence[str]) -> dict[str, Any
     if not groups:
         return arrays
     rest = {name: array for name, array in arrays.items() if name not in groups}
-    own = {name: arrays[name] for name in groups}
-    return {**rest, GROUP: arrays[groups[0]] if len(groups) == 1 else own}
+    grouped = {name: arrays[name] for name in groups}
+    return {**rest, GROUP: arrays[groups[0]] if len(groups) == 1 else grouped}
 
 
 def _end_names(levels: Sequence[float]) -> list[str]:

@@ -110,38 +110,38 @@ def answer_on_ray(
     predictor = Predictor.load(run)  # whatever is wrong with the run is said before a cluster is started
     with staged(target) as stage:
         paths, reading = _sources(queries, stage / QUERIES, rows_per_part, request.open_places, reading)
-        parts = plan(paths, rows_per_part)
-        total = sum(part.rows for part in parts)
+        file_parts = plan(paths, rows_per_part)
+        total = sum(part.rows for part in file_parts)
         job = RayJob(os.path.abspath(run), str(stage), request, reading)
         with connected(workers or cores(), address) as ray:
             room = int(ray.cluster_resources().get("CPU", 1))
-            at_once = max(1, min(workers or room, room, len(parts)))
+            at_once = max(1, min(workers or room, room, len(file_parts)))
             try:
                 if request.choice is not None:
                     check_some(total, queries)
-                    counts = sum(_compute(ray, parts, job, at_once, report))
+                    counts = sum(_compute(ray, file_parts, job, at_once, report))
                     job = job._replace(cuts=Chooser(predictor, request.choice).cuts(counts))
-                _compute(ray, parts, job, at_once, report)
+                _compute(ray, file_parts, job, at_once, report)
             except BaseException:
                 # before Ray is shut down: if its processes got the same signal as this one, Ray ends this one at once
                 shutil.rmtree(stage, ignore_errors=True)
                 raise
-        deliver(stage, parts, target)
+        deliver(stage, file_parts, target)
     return total
 
 
 def plan(paths: Sequence[str], rows_per_part: int = ROWS) -> list[FilePart]:
     """All rows of the files in parts of at most `rows_per_part` rows, in order; at least one part, perhaps empty."""
-    parts: list[FilePart] = []
+    file_parts: list[FilePart] = []
     before = 0
     for path in paths:
         with Source(path) as source, source.explained():
             total = pq.read_metadata(path).num_rows
         for first in range(0, total, rows_per_part):
             rows = min(rows_per_part, total - first)
-            parts.append(FilePart(len(parts), path, first, rows, before + first))
+            file_parts.append(FilePart(len(file_parts), path, first, rows, before + first))
         before += total
-    return parts or [FilePart(0, paths[0], 0, 0, 0)]
+    return file_parts or [FilePart(0, paths[0], 0, 0, 0)]
 
 
 def _sources(
@@ -158,10 +158,12 @@ def _sources(
     return list(spooled(batches, spool, rows)), dict(SPOOLED)
 
 
-def _compute(ray: Any, parts: Sequence[FilePart], job: RayJob, at_once: int, progress: Progress) -> list[Any]:
+def _compute(
+    ray: Any, file_parts: Sequence[FilePart], job: RayJob, at_once: int, progress: Progress
+) -> list[Any]:
     """What every part gives, in no order; raises an error at the first that cannot be answered."""
     task = ray.remote(num_cpus=1, max_retries=RETRIES)(answer_part)
-    waiting, results = deque(parts), []
+    waiting, results = deque(file_parts), []
     running: dict[Any, FilePart] = {}
     start, done = time.monotonic(), 0
     try:
@@ -172,7 +174,7 @@ def _compute(ray: Any, parts: Sequence[FilePart], job: RayJob, at_once: int, pro
             (ready,), _ = ray.wait(list(running))
             results.append(ray.get(ready))
             done += running.pop(ready).rows
-            progress.update(done, f"{len(results)} of {len(parts)} parts", since=start)
+            progress.update(done, f"{len(results)} of {len(file_parts)} parts", since=start)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, InputError):
             raise InputError(str(error.cause)) from None
@@ -255,9 +257,8 @@ def staged(target: str | None) -> Iterator[Path]:
     """A folder for the parts, on the file system of the output; gone at the end, whatever happens."""
     beside = Path(tempfile.gettempdir()) if target in (None, "-") else Path(target).absolute().parent
     with explained(target or beside):
-        stage = (
-            beside / f".partial-{os.urandom(8).hex()}"
-        )  # not by tempfile: workers may run as somebody else
+        # not by tempfile: workers may run as somebody else
+        stage = beside / f".partial-{os.urandom(8).hex()}"
         stage.mkdir(parents=True)
     try:
         for name in (ANSWERS, QUERIES):
@@ -267,9 +268,9 @@ def staged(target: str | None) -> Iterator[Path]:
         shutil.rmtree(stage, ignore_errors=True)
 
 
-def deliver(stage: Path, parts: Sequence[FilePart], target: str | None) -> None:
+def deliver(stage: Path, file_parts: Sequence[FilePart], target: str | None) -> None:
     """Make the output of the answers of all parts."""
-    answers, names = stage / ANSWERS, [part.name for part in parts]
+    answers, names = stage / ANSWERS, [part.name for part in file_parts]
     for entry in list(answers.iterdir()):
         if entry.name not in names:
             entry.unlink()  # an unfinished file of a worker that died

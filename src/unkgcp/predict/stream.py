@@ -101,8 +101,8 @@ class PredictRequest(NamedTuple):
 
     def _answering(self, predictor: Predictor) -> Answer:
         if self.sets is not None:
-            sets, asked = predictor.answer_sets(self.sets.least, self.sets.per), self.sets
-            return lambda batch, first: sets.answer(batch, asked, first)
+            sets, request = predictor.answer_sets(self.sets.least, self.sets.per), self.sets
+            return lambda batch, first: sets.answer(batch, request, first)
         if self.completion is not None:
             from unkgcp.run.completion import complete_batch
 
@@ -188,12 +188,12 @@ def answer_file(
     """
     request, report = request or PredictRequest(), progress or Silent()
     start, done = time.monotonic(), 0
-    asked = answer or request.answering(predictor)
+    answering = answer or request.answering(predictor)
 
     def work(numbered: tuple[int, pa.RecordBatch]) -> tuple[int, pa.RecordBatch]:
         first, batch = numbered
         try:
-            return len(batch), asked(batch, first=first)
+            return len(batch), answering(batch, first=first)
         except InputError as error:
             raise InputError(f"{_name(queries)}: {error}") from None
 
@@ -381,10 +381,10 @@ def in_order(
     under_way: queue.Queue[Future[R] | None] = queue.Queue(AHEAD)  # None marks the end
     stopped = threading.Event()
 
-    def put(found: Future[R] | None) -> bool:
+    def put(future: Future[R] | None) -> bool:
         while not stopped.is_set():
             try:
-                under_way.put(found, timeout=0.05)
+                under_way.put(future, timeout=0.05)
                 return True
             except queue.Full:
                 continue
@@ -407,8 +407,8 @@ def in_order(
     reader = threading.Thread(target=read, name=READER, daemon=True)
     reader.start()
     try:
-        while (found := under_way.get()) is not None:
-            yield found.result()
+        while (future := under_way.get()) is not None:
+            yield future.result()
     finally:
         stopped.set()
         reader.join(PATIENCE)

@@ -72,13 +72,13 @@ def ground(
     derived = facts[:0]
     done = 0
     while rounds is None or done < rounds:
-        known = concatenate([stated, derived])
-        found = [facts[:0]]
+        facts_so_far = concatenate([stated, derived])
+        bounds = [facts[:0]]
         for number, rule in enumerate(rules, start=1):
-            found.append(_heads(rule, named, known, minimum, limit))
-            progress.update(done * len(rules) + number, f"{len(found[-1]):,} bounds from {rule.place}")
+            bounds.append(_heads(rule, named, facts_so_far, minimum, limit))
+            progress.update(done * len(rules) + number, f"{len(bounds[-1]):,} bounds from {rule.place}")
         before = derived
-        derived = _highest(concatenate(found))
+        derived = _highest(concatenate(bounds))
         derived = derived[~contained(derived.keys, stated.keys)]
         done += 1
         if len(derived) == len(before) and np.allclose(derived.confidence, before.confidence, 0, ROUNDING):
@@ -92,7 +92,7 @@ def relation_ids(
     """The id of every relation that the rules name; the error for an unknown one names the nearest label."""
     labels = {label: i for i, label in enumerate(facts.vocabulary.relations.to_pylist())}
     position = {name: labels[label] for label, name in (names or {}).items() if label in labels} | labels
-    found = {}
+    ids = {}
     for rule in rules:
         for atom in (*rule.body, rule.head):
             if atom.relation not in position:
@@ -102,8 +102,8 @@ def relation_ids(
                 for near in difflib.get_close_matches(atom.relation.lower(), lowered, n=1, cutoff=0.5):
                     remedy = f"did you mean {lowered[near]!r}?"
                 raise InputError(f"{rule.place}: the graph has no relation {atom.relation!r}; {remedy}")
-            found[atom.relation] = position[atom.relation]
-    return found
+            ids[atom.relation] = position[atom.relation]
+    return ids
 
 
 def merge_repeats(facts: Graph) -> Graph:

@@ -132,14 +132,14 @@ class _Tokens:
         number = _WEIGHT.match(line)
         self.weight = float(number[1]) if number else 1.0
         self.tokens: list[tuple[str, str]] = []
-        for found in _TOKEN.finditer(line, number.end() if number else 0):
-            kind = str(found.lastgroup)
+        for token in _TOKEN.finditer(line, number.end() if number else 0):
+            kind = str(token.lastgroup)
             if kind == "wrong":
                 raise self.error(
-                    "has an unfinished quote" if found[kind] in "'\"" else f"cannot use {found[kind]!r}"
+                    "has an unfinished quote" if token[kind] in "'\"" else f"cannot use {token[kind]!r}"
                 )
             if kind != "comment":
-                self.tokens.append((kind, found[kind]))
+                self.tokens.append((kind, token[kind]))
         if number and not self.tokens:
             raise self.error("has a weight but no rule")
 

@@ -41,12 +41,12 @@ from unkgcp.run.answers import LABELS
 from unkgcp.run.questions import (
     AnswerWeights,
     Ints,
-    asked_places,
     completer_of,
-    labels_of_found,
+    labels_of_candidates,
     least_weight,
     new_facts,
     one_question,
+    open_questions,
     total,
     training_facts,
 )
@@ -133,15 +133,15 @@ class SideSets:
 
     def thresholds(self, relation: NDArray[Any], level: Fraction) -> Floats:
         """The threshold of s for a question with each relation, inf where the set is all candidates: (n,)."""
-        (found,) = largest(self.rankings.tables([level]), self._places(relation))
-        return np.broadcast_to(found, np.shape(relation))
+        (thresholds,) = largest(self.rankings.tables([level]), self._segments(relation))
+        return np.broadcast_to(thresholds, np.shape(relation))
 
     def standing(self, strange: Floats, relation: NDArray[Any]) -> Standing:
         """The place of s of answers among the calibration facts that set their thresholds: (n,) each."""
-        return self.rankings.standing(strange, self._places(relation))
+        return self.rankings.standing(strange, self._segments(relation))
 
-    def _places(self, relation: NDArray[Any]) -> list[Codes | None]:
-        return self.rankings.places({} if self.groups is None else {"relation": self.groups.of(relation)})
+    def _segments(self, relation: NDArray[Any]) -> list[Codes | None]:
+        return self.rankings.segments({} if self.groups is None else {"relation": self.groups.of(relation)})
 
     def sizes(self, relation: NDArray[Any]) -> Ints:
         """How many calibration facts set the threshold of each relation: (n,)."""
@@ -154,15 +154,15 @@ class SideSets:
         return None if self.groups is None else self.groups.basis(relation, self.sizes(relation))
 
     def find(
-        self, given: NDArray[Any], relation: NDArray[Any], level: Fraction, k: int | None
+        self, anchor: NDArray[Any], relation: NDArray[Any], level: Fraction, k: int | None
     ) -> Iterator[Members]:
         """The set of each question, of which at most k answers are listed."""
         thresholds, seen = self.thresholds(relation, level), int(np.count_nonzero(self.candidates.seen))
-        for start in range(0, len(given), self.candidates.step):
+        for start in range(0, len(anchor), self.candidates.step):
             some = slice(start, start + self.candidates.step)
-            table = self.candidates.weights(given[some], relation[some])
-            of_all, most = total(table), table.max(axis=1)
-            least = least_weight(thresholds[some], of_all, most)
+            table = self.candidates.weights(anchor[some], relation[some])
+            of_all, heaviest = total(table), table.max(axis=1)
+            least = least_weight(thresholds[some], of_all, heaviest)
             for row, weight in enumerate(table):
                 inside = np.flatnonzero(weight >= max(least[row], 0.0))
                 best = inside[np.lexsort((inside, -weight[inside]))[:k]]
@@ -172,24 +172,24 @@ class SideSets:
 
     def notes(self, level: Fraction) -> list[str]:
         """What to know about sets at this level, a sentence each."""
-        said = []
+        sentences = []
         if self.size < self.available:
-            said.append(
+            sentences.append(
                 f"calibrated with {self.size:,} of {self.available:,} calibration facts, drawn at random"
             )
         if rank(level, self.size) > self.size:
-            said.append(
+            sentences.append(
                 f"{self.size:,} calibration facts are too few for confidence {float(level)}: "
                 "every set holds every candidate"
             )
         elif self.groups is not None:
-            known = np.flatnonzero(self.candidates.predictor.model.seen_relations)
-            if few := sum(rank(level, size) > size for size in self.sizes(known).tolist()):
-                said.append(
-                    f"{few:,} of {len(known):,} relations have too few calibration facts for confidence "
+            relations = np.flatnonzero(self.candidates.predictor.model.seen_relations)
+            if few := sum(rank(level, size) > size for size in self.sizes(relations).tolist()):
+                sentences.append(
+                    f"{few:,} of {len(relations):,} relations have too few calibration facts for confidence "
                     f"{float(level)}: their sets hold every candidate"
                 )
-        return said
+        return sentences
 
 
 def calibrated(predictor: Calibrated, at_head: bool, least: float, per: str) -> SideSets:
@@ -252,10 +252,10 @@ class AnswerSets:
 
     def notes(self, level: Fraction) -> list[str]:
         """What to know about the sets that were asked for, at this level; each sentence once."""
-        said = dict.fromkeys(note for side in self._sides.values() for note in side.notes(level))
-        return [*([] if self._caution is None else [self._caution]), *said]
+        sentences = dict.fromkeys(note for side in self._sides.values() for note in side.notes(level))
+        return [*([] if self._caution is None else [self._caution]), *sentences]
 
-    def answer(self, batch: pa.RecordBatch, asked: SetRequest, first: int = 0) -> pa.RecordBatch:
+    def answer(self, batch: pa.RecordBatch, request: SetRequest, first: int = 0) -> pa.RecordBatch:
         """The sets of a batch of questions with columns head, relation, tail; `?`, empty or null is the open place.
 
         One row an answer: query (the row of the question, counted from `first`), rank (from 1), head, relation, tail,
@@ -263,37 +263,37 @@ class AnswerSets:
         which are not in it), calibration (facts that set its threshold), status and, with groups, promise. An unknown
         question has one row with nothing in the open place.
         """
-        places = asked_places(self.predictor, batch, first)
+        questions = open_questions(self.predictor, batch, first)
         rows = np.arange(len(batch))
         sets: dict[int, Members] = {}
         blank = Members(np.zeros(1, np.int64), np.full(1, np.nan, np.float32), 0, 0, 0)
         size, basis = np.zeros(len(rows), np.int64), np.full(len(rows), BASES.index("none"), np.int8)
         for at_head in (False, True):
-            some = rows[places.known & (places.open_head == at_head)]
+            some = rows[questions.answerable & (questions.open_head == at_head)]
             if not len(some):
                 continue
-            side, relation = self.side(at_head), places.relation[some]
-            found = side.find(places.anchor[some], relation, asked.level, asked.k)
-            sets.update(zip(some.tolist(), found, strict=True))
+            side, relation = self.side(at_head), questions.relation[some]
+            answers = side.find(questions.anchor[some], relation, request.level, request.k)
+            sets.update(zip(some.tolist(), answers, strict=True))
             size[some] = side.sizes(relation)
             if (stands := side.basis(relation)) is not None:
                 basis[some] = stands
         every = [sets.get(row, blank) for row in rows.tolist()]
-        told = places.found([found.ids for found in every])
-        query, valid = told.query, ~told.blank
-        share = np.concatenate([np.zeros(0, np.float32), *(found.share for found in every)])
-        labels = labels_of_found(self.predictor, batch, told)
-        counts = np.array([found[2:] for found in every], np.int64).reshape(-1, 3)[query]
+        candidates = questions.ranked([members.ids for members in every])
+        query, valid = candidates.query, ~candidates.blank
+        share = np.concatenate([np.zeros(0, np.float32), *(members.share for members in every)])
+        labels = labels_of_candidates(self.predictor, batch, candidates)
+        counts = np.array([members[2:] for members in every], np.int64).reshape(-1, 3)[query]
         columns = {
             "query": numbers(query + first),
-            "rank": numbers(told.rank),
+            "rank": numbers(candidates.rank),
             **{name: labels.column(name) for name in LABELS},
             "share": numbers(share, valid),
             "size": numbers(counts[:, 0].copy(), valid),
             "candidates": numbers(counts[:, 1].copy(), valid),
             "known": numbers(counts[:, 2].copy(), valid),
             "calibration": numbers(size[query], valid),
-            "status": pa.DictionaryArray.from_arrays(numbers(places.code[query]), texts(STATUSES)),
+            "status": pa.DictionaryArray.from_arrays(numbers(questions.code[query]), texts(STATUSES)),
         }
         if self.per == "relation":
             columns["promise"] = pa.DictionaryArray.from_arrays(numbers(basis[query]), texts(BASES))
@@ -329,22 +329,22 @@ class AnswerSet:
 
 
 def answers_of(
-    sets: AnswerSets, head: str | None, relation: str, tail: str | None, asked: SetRequest
+    sets: AnswerSets, head: str | None, relation: str, tail: str | None, request: SetRequest
 ) -> AnswerSet:
     """The set of one question; an unknown one has no entities and a status that says why."""
-    found = sets.answer(one_question(head, relation, tail), asked)
-    one = {name: found.column(name)[0].as_py() for name in found.schema.names}
-    listed = 0 if one["size"] is None else len(found)
+    rows = sets.answer(one_question(head, relation, tail), request)
+    one = {name: rows.column(name)[0].as_py() for name in rows.schema.names}
+    listed = 0 if one["size"] is None else len(rows)
     at_head = not head or head == OPEN
     return AnswerSet(
-        found.column("head" if at_head else "tail")[:listed],
-        found.column("share").to_numpy(zero_copy_only=False)[:listed],
+        rows.column("head" if at_head else "tail")[:listed],
+        rows.column("share").to_numpy(zero_copy_only=False)[:listed],
         one["size"] or 0,
         one["candidates"] or 0,
         one["known"] or 0,
-        float(asked.level),
+        float(request.level),
         one["status"],
         one["calibration"] or 0,
         one.get("promise"),
-        sets.notes(asked.level) if one["status"] == "ok" else [],
+        sets.notes(request.level) if one["status"] == "ok" else [],
     )

@@ -98,8 +98,8 @@ def masses(predictor: Calibrated, query: Label) -> tuple[Floats, Floats, Floats]
     Lower ends, upper ends and probabilities of stretches of [0, 1] from left to right, (m,) each. The ends of a single
     value are equal.
     """
-    found = evidence_of(predictor).distribution(to_triples([query], predictor.model.vocabulary))
-    low, high, mass = (column[0] for column in found.stretches())
+    distribution = evidence_of(predictor).distribution(to_triples([query], predictor.model.vocabulary))
+    low, high, mass = (column[0] for column in distribution.stretches())
     order = np.lexsort((high, low))
     order = order[mass[order] > 0]
     return low[order], high[order], mass[order]

@@ -78,9 +78,9 @@ def calibrate(
     kind = predictor_class(method)
     check_promise(kind, options.get("per"), population, kinds)
     if not isinstance(model, Model):
-        from unkgcp.training.given_model import given
+        from unkgcp.training.given_model import external_model
 
-        model = given(model, vocabulary or facts.vocabulary, training, name=name)
+        model = external_model(model, vocabulary or facts.vocabulary, training, name=name)
     elif any(argument is not None for argument in (vocabulary, training, name)):
         raise InputError(
             "vocabulary, training and name are for a model of your own; a trained one has its own"
@@ -126,13 +126,13 @@ def calibrated(
         options["evidence"] = learn_evidence(model, facts)
     if "members" in kind.needs and "members" not in options:
         raise InputError(f"method {kind.name!r} needs models of its own; fit them with --method {kind.name}")
-    asked = create(kind.name, **options).calibrate(model, facts)
+    method = create(kind.name, **options).calibrate(model, facts)
     negative = None
     if negatives is not None:
         negative = create(kind.name, **options).calibrate(model, negatives.over(model.vocabulary))
     if population == "open":
-        asked = for_open_world(asked, model, facts, kinds)
-    return Predictor(model, asked, negative, quantiles or {})
+        method = for_open_world(method, model, facts, kinds)
+    return Predictor(model, method, negative, quantiles or {})
 
 
 def calibration_facts(
@@ -148,9 +148,9 @@ def calibration_facts(
     if data is not None and names_one_file(data):
         from unkgcp.graph.datasets import read
 
-        others = (*SPLITTING, "data_dir")
-        given = {name: value for name, value in options.items() if name not in others}
-        return symmetric_as_in(read(data, symmetric="none", **given), predictor.model.vocabulary), None
+        reading = {name: value for name, value in options.items() if name not in (*SPLITTING, "data_dir")}
+        facts = read(data, symmetric="none", **reading)
+        return symmetric_as_in(facts, predictor.model.vocabulary), None
     if data is not None:
         dataset = load_dataset(data, seed=predictor.model.seed, **options)
     else:
@@ -219,9 +219,11 @@ def for_open_world(
             "the run does not hold its training facts, which non-facts are filtered with; fit it again"
         )
     train = model.facts.graph(model.vocabulary)
-    known = facts[in_vocabulary(facts)]
-    drawn = {kind: corrupt(known, train, seed=_seed(model.seed, kind), kind=kind) for kind in kinds}
-    negatives = {kind: found for kind, found in drawn.items() if (status_codes(model, found) == 0).any()}
+    usable = facts[in_vocabulary(facts)]
+    drawn = {kind: corrupt(usable, train, seed=_seed(model.seed, kind), kind=kind) for kind in kinds}
+    negatives = {
+        kind: triples for kind, triples in drawn.items() if (status_codes(model, triples) == 0).any()
+    }
     if drawn and not negatives:
         raise InputError(
             f"none of the {', '.join(drawn)} non-facts for calibration has its entities and its relation in the "
@@ -273,7 +275,7 @@ def method_options(method: str, data: str, protocol: str, per: str | None = None
 # among them: graphs repeat facts, and of two equal ones the first may train and the second calibrate. How many that
 # explains is counted in `unkgcp.graph.known_facts`.
 
-MOST = 0.1
+MAX_TRAINED = 0.1
 """If more than this share of the calibration facts, beyond those expected, are training facts, they are refused."""
 
 
@@ -290,7 +292,7 @@ def only_repeats(explained: bool) -> Iterator[None]:
         yield
 
 
-def without_held(predictor: Predictor, facts: Graph, parts: Sequence[Graph]) -> NDArray[np.bool_]:
+def without_held(predictor: Predictor, facts: Graph, others: Sequence[Graph]) -> NDArray[np.bool_]:
     """Which facts of a data set with these other parts did not come into the run by an update: (n,).
 
     An update may bring facts that were test facts of the run's data. Facts that were trained on or calibrated with can
@@ -298,12 +300,12 @@ def without_held(predictor: Predictor, facts: Graph, parts: Sequence[Graph]) -> 
     """
     if not predictor.provenance.get("updates"):
         return np.ones(len(facts), bool)
-    method, known, vocabulary = predictor.method, predictor.model.facts, predictor.model.vocabulary
-    kept = [method.ranked, method.waiting, None if known is None else known.graph(vocabulary)]
+    method, training, vocabulary = predictor.method, predictor.model.facts, predictor.model.vocabulary
+    kept = [method.ranked, method.waiting, None if training is None else training.graph(vocabulary)]
     held = np.unique(np.concatenate([part.keys for part in kept if part is not None]))
-    translated = (graph.over(vocabulary) for graph in (facts, *parts))
-    inside, *own = (np.where(in_vocabulary(graph), graph.keys, -1) for graph in translated)
-    return ~contained(inside, np.setdiff1d(held, np.concatenate([np.zeros(0, np.int64), *own])))
+    translated = (graph.over(vocabulary) for graph in (facts, *others))
+    inside, *own_keys = (np.where(in_vocabulary(graph), graph.keys, -1) for graph in translated)
+    return ~contained(inside, np.setdiff1d(held, np.concatenate([np.zeros(0, np.int64), *own_keys])))
 
 
 def check_apart(training: Graph, stopping: Graph | None, facts: Graph) -> None:
@@ -316,8 +318,8 @@ def check_apart(training: Graph, stopping: Graph | None, facts: Graph) -> None:
     if not trained.excess:
         return
     also = "" if stopping is None else " or was chosen by them in early stopping"
-    seen = f"the model was trained on {trained.found:,} of these {len(facts):,} facts{also}"
-    if trained.found - trained.expected > MOST * len(facts):
+    seen = f"the model was trained on {trained.shared:,} of these {len(facts):,} facts{also}"
+    if trained.shared - trained.expected > MAX_TRAINED * len(facts):
         raise InputError(
             f"{seen}; its errors on them say nothing about others: calibrate on facts it has not seen"
         )

@@ -90,13 +90,13 @@ class Selector:
         calibrated = np.bincount(method.kinds(facts), minlength=len(KINDS)) > 0
         # the number of each kind among those with calibration facts, -1 for another
         self._stratum = np.where(calibrated, np.cumsum(calibrated) - 1, -1)
-        own = self._strata(facts)
+        strata = self._strata(facts)
         wrong = [
-            Wrong(self.score[~self.passes & (own == stratum)], int(np.count_nonzero(own == stratum)))
+            Wrong(self.score[~self.passes & (strata == stratum)], int(np.count_nonzero(strata == stratum)))
             for stratum in range(int(self._stratum.max()) + 1)
         ]
         self.reference = Reference.of(*([each, *nonfacts.values()] for each in wrong))
-        self.own = self.reference.places(self.score, own)
+        self.calibration_places = self.reference.places(self.score, strata)
 
     def _strata(self, triples: HasTriples) -> NDArray[np.int64]:
         """What each triple is compared with: the number of its kind, -1 where it cannot be judged: (n,)."""
@@ -116,7 +116,7 @@ class Selector:
 
     def alike(self, cuts: Cuts) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which calibration facts would have been chosen in place of a chosen candidate; see `Reference.alike`."""
-        return self.reference.alike(cuts, self.own, self.passes)
+        return self.reference.alike(cuts, self.calibration_places, self.passes)
 
     def methods_alike(self, cuts: Cuts) -> list[IntervalPredictor]:
         """The method calibrated with these facts.
@@ -175,15 +175,18 @@ class Chooser(Selector):
         """
         if self.choice.after:
             return self._after(cuts[0], confidence)
-        return lambda triples, places: self._told(self.method.interval(triples, confidence), places, cuts)
+        return lambda triples, places: self._with_verdict(
+            self.method.interval(triples, confidence), places, cuts
+        )
 
     def cautions(self, cuts: list[Cuts], confidence: Levels) -> list[str]:
         """A sentence for each level for which there are too few calibration facts after the selection."""
         nothing = self.reference.bins - 1  # the cut that chooses no place
         if not self.choice.after or cuts[0].chosen == nothing:
             return []
-        pair = [np.bincount(self.reference.stratum[self.own[each]]) for each in self.alike(cuts[0])]
-        counts = [each[each > 0].min(initial=len(self.own)) for each in pair if each.any()]
+        strata = self.reference.stratum[self.calibration_places]
+        pair = [np.bincount(strata[alike]) for alike in self.alike(cuts[0])]
+        counts = [each[each > 0].min(initial=len(strata)) for each in pair if each.any()]
         fewest = int(min(counts)) if len(counts) == 2 and (cuts[0].stricter < nothing).any() else 0
         return [
             f"{fewest:,} calibration facts would have been chosen in the place of a chosen triple, too few for "
@@ -215,10 +218,10 @@ class Chooser(Selector):
             if single:
                 lower, upper = lower[:, 0], upper[:, 0]
             exactly = float(levels[0]) if single else [float(level) for level in levels]
-            told = replace(first, lower=lower, upper=upper, confidence=exactly)
-            return self._told(told, places, [cuts])
+            answers = replace(first, lower=lower, upper=upper, confidence=exactly)
+            return self._with_verdict(answers, places, [cuts])
 
         return answer
 
-    def _told(self, answers: Intervals, places: Places, cuts: list[Cuts]) -> Intervals:
+    def _with_verdict(self, answers: Intervals, places: Places, cuts: list[Cuts]) -> Intervals:
         return replace(answers, **self.verdict(places, cuts))

@@ -27,13 +27,13 @@ from unkgcp.graph.objects import Queries, as_queries, to_triples
 from unkgcp.methods.intervals import Floats, Intervals, Levels, as_batch
 from unkgcp.run.answers import LABELS, answer
 from unkgcp.run.questions import (
-    Found,
     Ids,
-    asked_places,
+    RankedCandidates,
     candidate_scores,
     completer_of,
     known_answers,
-    labels_of_found,
+    labels_of_candidates,
+    open_questions,
 )
 from unkgcp.tabular.arrow_arrays import numbers
 
@@ -69,9 +69,9 @@ def complete_batch(
     batches.
     """
     facts = excluded(predictor, exclude_known) if exclude is None else exclude
-    found, answers = complete(predictor, batch, k, confidence, rank_by, facts, first)
+    candidates, answers = complete(predictor, batch, k, confidence, rank_by, facts, first)
     assert answers.labels is not None
-    before = {"query": numbers(found.query + first), "rank": numbers(found.rank)}
+    before = {"query": numbers(candidates.query + first), "rank": numbers(candidates.rank)}
     return as_batch(answers, before | {name: answers.labels.column(name) for name in LABELS})
 
 
@@ -83,48 +83,48 @@ def complete(
     rank_by: str,
     exclude: KnownFacts | None,
     first: int = 0,
-) -> tuple[Found, Intervals]:
+) -> tuple[RankedCandidates, Intervals]:
     """The best candidates of a batch of questions, none in a fact of `exclude`, and their answers with labels."""
     if k < 1:
         raise InputError(f"{k} completions cannot be given; ask for at least 1")
     if rank_by not in RANKINGS:
         raise InputError(f"completions are ranked by {' or '.join(RANKINGS)}, not by {rank_by!r}")
-    asked = asked_places(predictor, batch, first)
+    questions = open_questions(predictor, batch, first)
     search = _Search(predictor, k, confidence, rank_by, exclude)
     # in the one row of an unknown question the given entity stands in both places: the triple is then unknown for the
     # same reason as the question, and gets its status
-    best = [Best(asked.anchor[row : row + 1], np.array([np.nan])) for row in range(len(batch))]
+    best = [Best(questions.anchor[row : row + 1], np.array([np.nan])) for row in range(len(batch))]
     for at_head in (True, False):
-        rows = np.flatnonzero(asked.known & (asked.open_head == at_head))
-        chosen = search.best(asked.anchor[rows], asked.relation[rows], at_head)
-        for row, own in zip(rows.tolist(), chosen, strict=True):
-            best[row] = own
-    found = asked.found([own.ids for own in best])
-    answers = answer(predictor, found.triples, confidence)
-    expected = np.concatenate([np.zeros(0), *(own.expected for own in best)])
-    return found, replace(
+        rows = np.flatnonzero(questions.answerable & (questions.open_head == at_head))
+        chosen = search.best(questions.anchor[rows], questions.relation[rows], at_head)
+        for row, one in zip(rows.tolist(), chosen, strict=True):
+            best[row] = one
+    candidates = questions.ranked([one.ids for one in best])
+    answers = answer(predictor, candidates.triples, confidence)
+    expected = np.concatenate([np.zeros(0), *(one.expected for one in best)])
+    return candidates, replace(
         answers,
-        labels=labels_of_found(predictor, batch, found),
+        labels=labels_of_candidates(predictor, batch, candidates),
         presumes_fact=None if predictor.method.for_open_world else np.ones(len(answers), np.bool_),
         expected=None if completer_of(predictor) is None else expected,
     )
 
 
-def excluded(predictor: Calibrated, known: bool, others: Iterable[Queries] = ()) -> KnownFacts | None:
+def excluded(predictor: Calibrated, facts_too: bool, others: Iterable[Queries] = ()) -> KnownFacts | None:
     """What completions leave out: all facts that the run knows, other triples, or both; None for neither."""
-    if known and predictor.model.facts is None:
+    if facts_too and predictor.model.facts is None:
         raise InputError(
             "this run does not hold its training facts, so they cannot be left out; fit it again"
         )
     vocabulary = predictor.model.vocabulary
-    parts = []
+    graphs = []
     for queries in others:
         triples = to_triples(as_queries(queries), vocabulary)
         graph = Graph(*triples, np.zeros(len(triples.head)), vocabulary)
-        parts.append(graph[in_vocabulary(graph)])
-    if not parts:
-        return predictor.known if known else None
-    return KnownFacts.of(concatenate([*parts, *([predictor.known.graph(vocabulary)] if known else [])]))
+        graphs.append(graph[in_vocabulary(graph)])
+    if not graphs:
+        return predictor.known if facts_too else None
+    return KnownFacts.of(concatenate([*graphs, *([predictor.known.graph(vocabulary)] if facts_too else [])]))
 
 
 def presumption(predictor: Calibrated) -> str | None:

@@ -13,11 +13,12 @@ models are trained by `unkgcp.training`, the interval methods are in `unkgcp.met
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from unkgcp.errors import InputError, missing
 from unkgcp.graph.datasets import Dataset, load_dataset
@@ -104,57 +105,93 @@ def fit(
         raise InputError(f"protocol is {protocol!r} but must be one of {', '.join(PROTOCOLS)}")
     population, kinds = options.pop("population", "asserted"), options.pop("kinds", KINDS)
     dataset = as_dataset(data, seed, options)
-    splits = dataset.splits
-    if config is not None:
-        model = config.model
-    method, model = choice(method, model, protocol, splits.train.ends is not None)
-    config = config or config_for(model, dataset.name, protocol)
-    method, parts = method_for(method, splits.train, config)
-    kind = predictor_class(method)
+    splits, strict = dataset.splits, protocol != "paper"
+    config, kind, settings = plan(dataset, config, method, model, protocol, per)
     check_promise(kind, per, population, kinds)
-    check_model(config, kind, protocol)
-    settings = method_options(method, dataset.name, protocol, per)
     validation, stopping = _validation(dataset, config, protocol)
-    softlogic = dataset.softlogic_for(protocol)
     with only_repeats(dataset.split_here):  # before hours of training
-        check_apart(splits.train, None if protocol == "paper" else validation, splits.calibration)
-    times, start = {}, time.monotonic()
-    quantiles: dict[float, Model] = {}
-    trained: Model
+        check_apart(splits.train, validation if strict else None, splits.calibration)
+    times: dict[str, float] = {}
     if config.model == NONE:
-        trained, stopped = NoModel.of(splits.train, seed), None
+        models = Models(NoModel.of(splits.train, seed), None, {}, {})
     else:
         same: dict[str, Any] = {"seed": seed, "config": config, "validation": validation, "device": device}
-        try:
-            trained, stopped = _main_model(splits.train, softlogic, checkpoint, resume, report, same)
-            quantiles, lengths = further_models(splits.train, kind.needs, trained, stopped, report, same)
-        except ModuleNotFoundError as error:
-            raise InputError(f"{missing(error)}; --method evidence alone needs no model") from None
-        parts |= lengths
-        times["training"] = time.monotonic() - start
+        softlogic = dataset.softlogic_for(protocol)
+        with _timed(times, "training"):
+            models = _train(splits.train, softlogic, kind.needs, checkpoint, resume, report, same)
     if "evidence" in kind.needs:
-        refuse_interrupted(trained)
-        start = time.monotonic()
-        parts["evidence"] = learn_evidence(trained, splits.calibration, config, device, report)
-        times["evidence"] = time.monotonic() - start
-    start = time.monotonic()
-    with report("calibrating", None):
+        refuse_interrupted(models.main)
+        with _timed(times, "evidence"):
+            settings["evidence"] = learn_evidence(models.main, splits.calibration, config, device, report)
+    with _timed(times, "calibration"), report("calibrating", None):
         predictor = calibrated(
             kind,
-            trained,
+            models.main,
             splits.calibration,
-            negatives=calibration_negatives(dataset, seed) if protocol == "paper" else None,
-            quantiles=quantiles,
+            negatives=None if strict else calibration_negatives(dataset, seed),
+            quantiles=models.quantiles,
             population=population,
             kinds=kinds,
-            **parts,
+            **models.lengths,
             **settings,
         )
-    times["calibration"] = time.monotonic() - start
-    predictor = replace(predictor, provenance=fitted(dataset, trained, protocol, stopping, stopped, times))
+    provenance = fitted(dataset, models.main, protocol, stopping, models.stopped, times)
     if isinstance(data, str | PathLike):
-        predictor.provenance["data"] = describe(str(data), dataset, seed, options)
-    return predictor.remembering(splits.validation, splits.test)
+        provenance["data"] = describe(str(data), dataset, seed, options)
+    return replace(predictor, provenance=provenance).remembering(splits.validation, splits.test)
+
+
+def plan(
+    dataset: Dataset,
+    config: TrainConfig | None,
+    method: str | None,
+    model: str | None,
+    protocol: str,
+    per: str | None,
+) -> tuple[TrainConfig, type[IntervalPredictor], dict[str, Any]]:
+    """What `fit` is to train, the method and its options; InputError where they do not go together or with the data."""
+    train = dataset.splits.train
+    method, model = choice(method, config.model if config else model, protocol, train.ends is not None)
+    config = config or config_for(model, dataset.name, protocol)
+    method, settings = method_for(method, train, config)
+    kind = predictor_class(method)
+    check_model(config, kind, protocol)
+    return config, kind, settings | method_options(method, dataset.name, protocol, per)
+
+
+class Models(NamedTuple):
+    """The models of a run: the main one, why its training ended early if it did, and those the method needs besides."""
+
+    main: Model
+    stopped: str | None
+    quantiles: dict[float, Model]
+    lengths: dict[str, Model]
+    """The model of lengths by its name, for confidences that are intervals."""
+
+
+@contextmanager
+def _timed(times: dict[str, float], step: str) -> Iterator[None]:
+    """Note how many seconds a step takes."""
+    start = time.monotonic()
+    yield
+    times[step] = time.monotonic() - start
+
+
+def _train(
+    facts: Graph,
+    softlogic: Graph | None,
+    needs: Sequence[str],
+    checkpoint: Path | None,
+    resume: bool,
+    report: Report,
+    same: dict[str, Any],
+) -> Models:
+    """All models that are trained for a run; same: what they have in common."""
+    try:
+        main, stopped = _main_model(facts, softlogic, checkpoint, resume, report, same)
+        return Models(main, stopped, *further_models(facts, needs, main, stopped, report, same))
+    except ModuleNotFoundError as error:
+        raise InputError(f"{missing(error)}; --method evidence alone needs no model") from None
 
 
 def _main_model(
@@ -270,23 +307,22 @@ def fit_folds(
         )
     fold = draw_folds(len(facts), folds, seed)
     config = replace(config, softlogic_weight=0.0)
-    start = time.monotonic()
-    parts = [(f"training {config.model}", facts)]
-    parts += [
+    times: dict[str, float] = {}
+    training_sets = [(f"training {config.model}", facts)]
+    training_sets += [
         (f"training {config.model} without fold {k + 1} of {folds}", facts[fold != k]) for k in range(folds)
     ]
     models = []
-    for title, part in parts:
-        with report(title, config.epochs) as progress:
-            model = train(part, config.model, seed=seed, config=config, device=device, progress=progress)
+    for title, graph in training_sets:
+        with _timed(times, title), report(title, config.epochs) as progress:
+            model = train(graph, config.model, seed=seed, config=config, device=device, progress=progress)
         refuse_interrupted(model)
         models.append(model)
     point, *members = models
-    times = {"training": time.monotonic() - start}
-    start = time.monotonic()
+    times = {"training": sum(times.values())}
     # the folds that the members were trained without must be handed on: drawn again, they would be others
-    ranked = create("cv+", members=members, base=method, fold=fold).calibrate(point, facts)
-    times["calibration"] = time.monotonic() - start
+    with _timed(times, "calibration"):
+        ranked = create("cv+", members=members, base=method, fold=fold).calibrate(point, facts)
     stopping = f"on {config.validation_fraction:.0%} of each model's own facts, held out"
     predictor = Predictor(point, ranked, provenance=fitted(dataset, point, "strict", stopping, None, times))
     return predictor.remembering(dataset.splits.test)

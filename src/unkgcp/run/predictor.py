@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from unkgcp.training.model import Model
 
 NOT_STRICT = "not strict, because the calibration facts also chose the model (the paper's protocol)"
-MOST_ANSWER_SETS = 8
+MAX_ANSWER_SETS = 8
 """Calibrations of answer sets that are kept; a service may be asked for any least confidence."""
 
 
@@ -100,9 +100,9 @@ class Predictor:
         from unkgcp.methods.method import some_rows
         from unkgcp.run.chooser import Choice, Chooser
 
-        asked = as_queries(queries)
+        converted = as_queries(queries)
         chooser = Chooser(self, Choice.of(condition, fdr, after_selection))
-        triples, labels = chooser.triples(asked), labels_of(asked, self.model.vocabulary)
+        triples, labels = chooser.triples(converted), labels_of(converted, self.model.vocabulary)
         places = chooser.places(triples)
         cuts = chooser.cuts(chooser.reference.count(places))
         if after_selection:
@@ -159,30 +159,27 @@ class Predictor:
         """
         from unkgcp.run.answer_sets import SetRequest, answers_of  # few ask for them
 
-        asked = SetRequest.of(confidence, k, min_confidence, per)
-        return answers_of(self.answer_sets(min_confidence, per), head, relation, tail, asked)
+        request = SetRequest.of(confidence, k, min_confidence, per)
+        return answers_of(self.answer_sets(min_confidence, per), head, relation, tail, request)
 
     def answer_sets(self, min_confidence: float = 0.0, per: str = "relation") -> AnswerSets:
         """Answer sets for batches of questions; what they calibrate is kept for later ones."""
         from unkgcp.run.answer_sets import AnswerSets
 
-        kept, asked = self._answer_sets, (float(min_confidence), per)
-        while asked not in kept and len(kept) >= MOST_ANSWER_SETS:
+        kept, settings = self._answer_sets, (float(min_confidence), per)
+        while settings not in kept and len(kept) >= MAX_ANSWER_SETS:
             kept.pop(next(iter(kept)), None)
         caution = NOT_STRICT if self.provenance.get("protocol") == "paper" else None
-        return kept.setdefault(asked, AnswerSets(self, *asked, caution))
+        return kept.setdefault(settings, AnswerSets(self, *settings, caution))
 
     def update(self, facts: Graph, **options: Any) -> Predictor:
         """The run with new facts in it, calibrated anew; see `unkgcp.update`. This one stays as it is."""
-        updated: Predictor = import_module("unkgcp.run.updates").update(
-            self, facts, **options
-        )  # it imports this file
-        return updated
+        updates = import_module("unkgcp.run.updates")  # it imports this file
+        return cast("Predictor", updates.update(self, facts, **options))
 
-    def evaluate(self, data: Any, *given: Any, **options: Any) -> dict[str, Any]:
+    def evaluate(self, data: Any, *levels: Any, **options: Any) -> dict[str, Any]:
         """How good its intervals are on a graph of test facts or a data set; see `unkgcp.evaluate`."""
-        judged: dict[str, Any] = import_module("unkgcp.evaluation").evaluate(self, data, *given, **options)
-        return judged
+        return dict(import_module("unkgcp.evaluation").evaluate(self, data, *levels, **options))
 
     def plot(self, queries: Queries, confidence: Levels = (0.8, 0.9, 0.95), *, ax: Any = None) -> Any:
         """Draw the interval of each query at one level or several, nested, with the prediction as a dot.
@@ -227,7 +224,7 @@ class Predictor:
 
         InputError if the run keeps its model, or if none is given although the method asks it for scores.
         """
-        from unkgcp.training.given_model import GivenModel, given
+        from unkgcp.training.given_model import GivenModel, external_model
 
         kept = self.model
         if not isinstance(kept, GivenModel):
@@ -239,13 +236,13 @@ class Predictor:
                 f"{self.folder} is calibrated for a model of your own ({kept.name}), which a run does not keep: "
                 f"give it again, in Python with Predictor.load({str(self.folder)!r}, model=...)"
             )
-        again = replace(kept, asked=given(model, kept.vocabulary).asked).same_as(str(self.folder))
+        again = replace(kept, scorer=external_model(model, kept.vocabulary).scorer).same_as(str(self.folder))
         return self.with_models({**self.models(), "model": again})
 
     def models(self) -> dict[str, Model]:
         """Every model it is made of, by the name under which a run stores it."""
-        own = {"model": self.model, **{_quantile(tau): model for tau, model in self.quantiles.items()}}
-        return own | cast("dict[str, Model]", self.method.models())
+        models = {"model": self.model, **{_quantile(tau): model for tau, model in self.quantiles.items()}}
+        return models | cast("dict[str, Model]", self.method.models())
 
     def with_models(self, models: Mapping[str, Model]) -> Predictor:
         """The same over other copies of its models, which come under the names that `models` gives them."""
@@ -260,10 +257,10 @@ class Predictor:
     @property
     def guarantee(self) -> str:
         """What this run promises: what its method does, less what the way it was fitted takes away."""
-        said = self.method.guarantee
+        promise = self.method.guarantee
         if self.method.within:
-            said += f", {self.method.within}"
-        return said if said.startswith("none") else self.as_fitted(said)
+            promise += f", {self.method.within}"
+        return promise if promise.startswith("none") else self.as_fitted(promise)
 
     def as_fitted(self, promise: str) -> str:
         """A promise that holds for a model chosen without the calibration facts, as this run can make it."""
@@ -284,9 +281,9 @@ class Predictor:
     def remembering(self, *facts: Graph) -> Predictor:
         """The same, which also knows these facts of its data; nothing is answered from them."""
         vocabulary = self.model.vocabulary
-        parts = [part.over(vocabulary) for part in facts]
-        parts = [replace(part[in_vocabulary(part)], ends=None) for part in parts]
-        joined = concatenate([*_graphs(vocabulary, self.aside), *parts])
+        graphs = [graph.over(vocabulary) for graph in facts]
+        graphs = [replace(graph[in_vocabulary(graph)], ends=None) for graph in graphs]
+        joined = concatenate([*_graphs(vocabulary, self.aside), *graphs])
         used = np.unique(concatenate(self._used()).keys)
         _, first = np.unique(joined.keys, return_index=True)
         joined = joined[np.sort(first[~contained(joined.keys[first], used)])]
@@ -301,8 +298,8 @@ class Predictor:
         return [*used, replace(self.method.held_out(), vocabulary=vocabulary, ends=None)]
 
 
-def _graphs(vocabulary: Vocabulary, *parts: KnownFacts | None) -> list[Graph]:
-    return [part.graph(vocabulary) for part in parts if part is not None]
+def _graphs(vocabulary: Vocabulary, *stored: KnownFacts | None) -> list[Graph]:
+    return [facts.graph(vocabulary) for facts in stored if facts is not None]
 
 
 def _quantile(tau: float) -> str:

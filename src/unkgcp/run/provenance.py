@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from unkgcp.errors import InputError, public
 from unkgcp.files import ADDRESS
@@ -109,13 +109,12 @@ def load_named(
 
     options = record.get("options", {})
     is_split = data == "demo" or names_one_file(data)
-    own = {name: options[name] for name in SPLITTING if name in options} if is_split else {}
+    splitting = {name: options[name] for name in SPLITTING if name in options} if is_split else {}
     return load_dataset(
-        data, seed=record.get("seed", seed), **{"prefixes": prefixes(record), **reading}, **own
+        data, seed=record.get("seed", seed), **{"prefixes": prefixes(record), **reading}, **splitting
     )
 
 
 def prefixes(record: Mapping[str, Any]) -> dict[str, str] | None:
     """The prefixes of IRIs that a run's data were read with, so that its labels can become IRIs again."""
-    found: dict[str, str] | None = record.get("options", {}).get("prefixes")
-    return found
+    return cast("dict[str, str] | None", record.get("options", {}).get("prefixes"))

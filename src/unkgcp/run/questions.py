@@ -1,6 +1,6 @@
 """Questions with an open place, (h, r, ?) or (?, r, t), and how well every entity answers them.
 
-Completions and answer sets both begin here. `asked_places` turns a batch of questions into ids. `candidate_scores` is
+Completions and answer sets both begin here. `open_questions` turns a batch of questions into ids. `candidate_scores` is
 what completions are ranked by. `AnswerWeights` makes weights of these scores for answer sets: a larger score has a
 larger weight, and the share of a candidate in the weight of all candidates says how likely it is the answer. Entities
 without a training fact are no candidates, and neither are those that answer the question in a training fact.
@@ -42,7 +42,7 @@ SLACK = 1e-3
 CELLS = 1 << 22  # weights held at once
 
 
-class Found(NamedTuple):
+class RankedCandidates(NamedTuple):
     """Candidates of some questions, (n,) each: the row of the question, the rank from 1, the triple, its open place.
 
     An unknown question has no candidates, but it has one row, so that its answer can say why. `blank` marks this row:
@@ -56,25 +56,25 @@ class Found(NamedTuple):
     blank: Mask
 
 
-class Places(NamedTuple):
+class OpenQuestions(NamedTuple):
     """Questions as ids, (n,) each.
 
-    anchor: the entity that is given. open_head: whether the head is asked for, not the tail. known: whether the given
-    entity and the relation are known. code: the position in `STATUSES` that says so.
+    anchor: the entity that is given. open_head: whether the head is asked for, not the tail. answerable: whether the
+    given entity and the relation are known. code: the position in `STATUSES` that says so.
     """
 
     anchor: Ids
     relation: Ids
     open_head: Mask
-    known: Mask
+    answerable: Mask
     code: NDArray[np.int8]
 
-    def found(self, entities: Sequence[NDArray[Any]]) -> Found:
+    def ranked(self, entities: Sequence[NDArray[Any]]) -> RankedCandidates:
         """The candidates of all questions together, from those of each question, best first.
 
         An unknown question comes with one entity, which is not shown.
         """
-        lengths = np.array([len(own) for own in entities], np.int64)
+        lengths = np.array([len(ids) for ids in entities], np.int64)
         query = np.repeat(np.arange(len(entities)), lengths)
         rank = np.arange(len(query)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + 1
         other = np.concatenate([np.zeros(0, np.int32), *entities]).astype(np.int32)
@@ -82,7 +82,7 @@ class Places(NamedTuple):
         triples = Triples(
             np.where(at_head, other, anchor), self.relation[query], np.where(at_head, anchor, other)
         )
-        return Found(query, rank.astype(np.int32), triples, at_head, ~self.known[query])
+        return RankedCandidates(query, rank.astype(np.int32), triples, at_head, ~self.answerable[query])
 
 
 def one_question(head: str | None, relation: str, tail: str | None) -> pa.RecordBatch:
@@ -91,24 +91,24 @@ def one_question(head: str | None, relation: str, tail: str | None) -> pa.Record
     return pa.record_batch([pa.array([label], pa.string()) for label in labels], names=list(LABELS))
 
 
-def asked_places(predictor: Calibrated, batch: pa.RecordBatch, first: int) -> Places:
+def open_questions(predictor: Calibrated, batch: pa.RecordBatch, first: int) -> OpenQuestions:
     """What a batch of questions asks for; `first` is the number of those before it, for errors."""
     open_head = _open_heads(batch, first)
     vocabulary = predictor.model.vocabulary
-    given = pc.if_else(numbers(open_head), *(spelt(batch.column(name)) for name in ("tail", "head")))
-    anchor, relation = vocabulary.entity_ids(given), vocabulary.relation_ids(batch.column("relation"))
+    anchors = pc.if_else(numbers(open_head), *(spelt(batch.column(name)) for name in ("tail", "head")))
+    anchor, relation = vocabulary.entity_ids(anchors), vocabulary.relation_ids(batch.column("relation"))
     # a question is known when its other two places are
     code = status_codes(predictor.model, Triples(anchor, relation, anchor))
-    return Places(anchor, relation, open_head, code == 0, code)
+    return OpenQuestions(anchor, relation, open_head, code == 0, code)
 
 
 def _open_heads(batch: pa.RecordBatch, first: int) -> Mask:
     """Where the head is asked for, elsewhere the tail; InputError for both of them, none, or the relation."""
-    places = []
+    is_open = []
     for name in LABELS:
         labels = spelt(batch.column(name)).to_pylist()
-        places.append(np.array([label is None or label in ("", OPEN) for label in labels], dtype=np.bool_))
-    head, relation, tail = places
+        is_open.append(np.array([label is None or label in ("", OPEN) for label in labels], dtype=np.bool_))
+    head, relation, tail = is_open
     wrong = np.flatnonzero(relation | (head == tail))
     if len(wrong):
         row = int(wrong[0])
@@ -121,16 +121,18 @@ def _open_heads(batch: pa.RecordBatch, first: int) -> Mask:
     return head
 
 
-def labels_of_found(predictor: Calibrated, batch: pa.RecordBatch, found: Found) -> pa.RecordBatch:
+def labels_of_candidates(
+    predictor: Calibrated, batch: pa.RecordBatch, candidates: RankedCandidates
+) -> pa.RecordBatch:
     """head, relation and tail of the candidates of a batch of questions."""
-    vocabulary, rows = predictor.model.vocabulary, numbers(found.query)
+    vocabulary, rows = predictor.model.vocabulary, numbers(candidates.query)
     labels = {}
     for name, ids, is_open in (
-        ("head", found.triples.head, found.open_head),
-        ("tail", found.triples.tail, ~found.open_head),
+        ("head", candidates.triples.head, candidates.open_head),
+        ("tail", candidates.triples.tail, ~candidates.open_head),
     ):
-        own = vocabulary.entities.take(numbers(ids, (ids >= 0) & ~found.blank))
-        labels[name] = pc.if_else(numbers(is_open), own, spelt(batch.column(name)).take(rows))
+        names = vocabulary.entities.take(numbers(ids, (ids >= 0) & ~candidates.blank))
+        labels[name] = pc.if_else(numbers(is_open), names, spelt(batch.column(name)).take(rows))
     labels["relation"] = spelt(batch.column("relation")).take(rows)
     return pa.record_batch([labels[name] for name in LABELS], names=list(LABELS))
 
@@ -148,14 +150,14 @@ def candidate_scores(
     That is the score of the model, or what evidence expects of each candidate (`Completer.expected`). With a symmetric
     relation, candidates before the given entity are scored as heads and all others as tails, whatever is asked for.
     """
-    found = _scores_of_side(predictor, anchor, relation, at_head)
+    scores = _scores_of_side(predictor, anchor, relation, at_head)
     rows = np.flatnonzero(predictor.model.vocabulary.symmetric[relation])
     if len(rows):
         other = _scores_of_side(predictor, anchor[rows], relation[rows], not at_head)
-        is_head = np.arange(found.shape[1]) < anchor[rows, None]
-        found = found.copy()
-        found[rows] = np.where(is_head == at_head, found[rows], other)
-    return found
+        is_head = np.arange(scores.shape[1]) < anchor[rows, None]
+        scores = scores.copy()
+        scores[rows] = np.where(is_head == at_head, scores[rows], other)
+    return scores
 
 
 def _scores_of_side(
@@ -208,17 +210,17 @@ class AnswerWeights:
         """How many questions are weighed at once."""
         return max(1, CELLS // max(1, len(self.seen)))
 
-    def weights(self, given: NDArray[Any], relation: NDArray[Any]) -> Floats:
+    def weights(self, anchor: NDArray[Any], relation: NDArray[Any]) -> Floats:
         """The weights of all entities for each question, -1 for those that are no candidates: (n, entities)."""
-        found = candidate_scores(self.predictor, given, relation, self.at_head)
+        scores = candidate_scores(self.predictor, anchor, relation, self.at_head)
         if completer_of(self.predictor) is None:
-            table = np.square(found.astype(np.float64) + FLOOR)
+            table = np.square(scores.astype(np.float64) + FLOOR)
         else:
             from unkgcp.evidence.candidate_ranking import weights  # few runs have evidence
 
-            table = weights(found)
+            table = weights(scores)
         table[:, ~self.seen] = -1.0
-        for row, (entity, by) in enumerate(zip(given.tolist(), relation.tolist(), strict=True)):
+        for row, (entity, by) in enumerate(zip(anchor.tolist(), relation.tolist(), strict=True)):
             vocabulary = self.predictor.model.vocabulary
             table[row, known_answers(self.facts, vocabulary, entity, by, self.at_head)] = -1.0
         return table
@@ -228,8 +230,8 @@ class AnswerWeights:
 
         Yields the rows of the facts, the row of each fact's question in the table, and the table of weights.
         """
-        given, _ = self.sides(facts)
-        questions, inverse = np.unique(given * self._relations + facts.relation, return_inverse=True)
+        anchor, _ = self.sides(facts)
+        questions, inverse = np.unique(anchor * self._relations + facts.relation, return_inverse=True)
         order = np.argsort(inverse, kind="stable")
         ordered = inverse[order]
         for start in range(0, len(questions), self.step):
@@ -241,11 +243,11 @@ class AnswerWeights:
     def strangeness(self, facts: Graph) -> Floats:
         """The nonconformity s of each fact, none of which is a training fact: (n,)."""
         _, answer = self.sides(facts)
-        found = np.empty(len(facts))
+        strange = np.empty(len(facts))
         for rows, question, table in self.blocks(facts):
-            own = table[question, answer[rows]]
-            found[rows] = strangeness(own, total(table)[question], table.max(axis=1)[question])
-        return found
+            of_answers = table[question, answer[rows]]
+            strange[rows] = strangeness(of_answers, total(table)[question], table.max(axis=1)[question])
+        return strange
 
 
 def total(table: Floats) -> Floats:
@@ -253,18 +255,18 @@ def total(table: Floats) -> Floats:
     return np.asarray(np.maximum(table, 0.0).sum(axis=1))
 
 
-def strangeness(own: Floats, of_all: Floats, most: Floats) -> Floats:
-    """The nonconformity s of answers with weights `own`, given the total and the largest weight of candidates: (n,)."""
-    return np.where(own >= most, 0.0, np.log(of_all) - np.log(own))
+def strangeness(of_answers: Floats, of_all: Floats, heaviest: Floats) -> Floats:
+    """The nonconformity s of answers with these weights, given the total and the largest weight of candidates: (n,)."""
+    return np.where(of_answers >= heaviest, 0.0, np.log(of_all) - np.log(of_answers))
 
 
-def least_weight(thresholds: Floats, of_all: Floats, most: Floats) -> Floats:
+def least_weight(thresholds: Floats, of_all: Floats, heaviest: Floats) -> Floats:
     """The least weight of a candidate in the set of each question; 0 where the set is all candidates: (n,)."""
-    return np.asarray(np.exp(-SLACK) * np.minimum(of_all * np.exp(-thresholds), most))
+    return np.asarray(np.exp(-SLACK) * np.minimum(of_all * np.exp(-thresholds), heaviest))
 
 
 def new_facts(candidates: AnswerWeights, facts: Graph, least: float) -> Graph:
     """The facts with a confidence of at least `least` whose labels are known and that are no training facts."""
-    known = status_codes(candidates.predictor.model, facts) == 0
-    facts = facts[known & (facts.confidence >= least)]
+    answerable = status_codes(candidates.predictor.model, facts) == 0
+    facts = facts[answerable & (facts.confidence >= least)]
     return facts[~np.isin(facts.keys, candidates.train.keys)]

@@ -202,10 +202,10 @@ def arrays_of(
 
 def _label_arrays(labels: pa.StringArray) -> Arrays:
     """Labels as the bytes of all of them and where each begins: (bytes,) and (labels + 1,)."""
-    _, places, content = labels.buffers()
-    if places is None or not len(labels):
+    _, ends, content = labels.buffers()
+    if ends is None or not len(labels):
         return {"bytes": np.zeros(0, np.uint8), "offsets": np.zeros(len(labels) + 1, np.int32)}
-    offsets = np.frombuffer(places, np.int32)[labels.offset : labels.offset + len(labels) + 1]
+    offsets = np.frombuffer(ends, np.int32)[labels.offset : labels.offset + len(labels) + 1]
     data = np.frombuffer(content, np.uint8) if content is not None else np.zeros(0, np.uint8)
     return {"bytes": data[offsets[0] : offsets[-1]], "offsets": offsets - offsets[0]}
 

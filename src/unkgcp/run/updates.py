@@ -142,18 +142,18 @@ def reason_to_learn(method: IntervalPredictor, new: Graph, seed: int = 0) -> str
     from, those of the kind that most of them are of: how often each kind comes is no news about the trees. They are
     tested in random order, because they came together; those about new entities or relations do not count.
     """
-    evidence, known = method.evidence, new[status_codes(method.model, new) == 0]
-    if evidence is None or not len(known):
+    evidence, answerable = method.evidence, new[status_codes(method.model, new) == 0]
+    if evidence is None or not len(answerable):
         return None
-    kinds, practice = method.kinds(known), evidence.practice
+    kinds, practice = method.kinds(answerable), evidence.practice
     kind = int(np.bincount(kinds).argmax())
-    known = known[kinds == kind]
+    answerable = answerable[kinds == kind]
     alike = practice.held & (practice.kind == kind) if method.tells_kinds else practice.held
     scored = practice.strangeness[alike]
     if len(scored) < FEWEST_TESTED:
         return None
     rng = np.random.default_rng((seed, 0x5EE))
-    tested = known[rng.permutation(len(known))[:MAX_TESTED]]
+    tested = answerable[rng.permutation(len(answerable))[:MAX_TESTED]]
     scores = np.concatenate(
         [
             evidence.distribution(tested[start : start + CHUNK]).scores(
@@ -250,11 +250,11 @@ def divide(predictor: Predictor, facts: Graph, seed: int = 0) -> Division:
     before, vocabulary = _training_facts(predictor), predictor.model.vocabulary
     facts = symmetric_as_in(facts, vocabulary)
     held, stopping = predictor.method.held_out(), predictor.model.stopping
-    parts = [before, held] + ([] if stopping is None else [stopping.graph(vocabulary)])
-    parts = [replace(part, vocabulary=vocabulary) for part in parts]
+    graphs = [before, held] + ([] if stopping is None else [stopping.graph(vocabulary)])
+    graphs = [replace(graph, vocabulary=vocabulary) for graph in graphs]
     rows = np.sort(len(facts) - 1 - np.unique(facts.keys[::-1], return_index=True)[1])
     repeated, facts = len(facts) - len(rows), facts[rows]
-    renewed, had, changed = _renew(parts, facts)
+    renewed, had, changed = _renew(graphs, facts)
     if had.all() and not changed:
         raise InputError(
             f"the run has all of these {len(facts):,} facts already, with these confidences; there is nothing to do"
@@ -267,7 +267,7 @@ def divide(predictor: Predictor, facts: Graph, seed: int = 0) -> Division:
     # labels of training facts are numbered first, so that no id depends on a fact that is held out
     taught = adopted(new[~drawn], vocabulary)
     apart = adopted(new[drawn], taught.vocabulary)
-    train, all_held, *others = (replace(part, vocabulary=apart.vocabulary) for part in renewed)
+    train, all_held, *others = (replace(graph, vocabulary=apart.vocabulary) for graph in renewed)
     order = rng.permutation(len(all_held) + len(apart))
     return Division(
         concatenate([train, replace(taught, vocabulary=apart.vocabulary)]),
@@ -291,26 +291,26 @@ def _training_facts(predictor: Predictor) -> Graph:
     return model.facts.graph(model.vocabulary) if evidence is None else evidence.evidence.train
 
 
-def _renew(parts: list[Graph], facts: Graph) -> tuple[list[Graph], NDArray[np.bool_], int]:
+def _renew(graphs: list[Graph], facts: Graph) -> tuple[list[Graph], NDArray[np.bool_], int]:
     """The parts with the confidences of new facts (each triple once), which of these (n,) they had, how many changed.
 
     All parts are treated alike, so that nothing depends on whether a fact was held out.
     """
-    asked = facts.over(parts[0].vocabulary)
-    rows = np.flatnonzero(in_vocabulary(asked))
-    asked = asked[rows]
-    order = np.argsort(asked.keys)
-    keys, confidence = asked.keys[order], asked.confidence[order]
+    translated = facts.over(graphs[0].vocabulary)
+    rows = np.flatnonzero(in_vocabulary(translated))
+    translated = translated[rows]
+    order = np.argsort(translated.keys)
+    keys, confidence = translated.keys[order], translated.confidence[order]
     had, changed, renewed = np.zeros(len(keys), bool), np.zeros(len(keys), bool), []
-    for part in parts:
-        own = part.keys
-        found = np.flatnonzero(contained(own, keys))
-        place = np.searchsorted(keys, own[found])
+    for graph in graphs:
+        keys_of_graph = graph.keys
+        rows_renewed = np.flatnonzero(contained(keys_of_graph, keys))
+        place = np.searchsorted(keys, keys_of_graph[rows_renewed])
         had[place] = True
-        changed[place[part.confidence[found] != confidence[place]]] = True
-        now = part.confidence.copy()
-        now[found] = confidence[place]
-        renewed.append(part.with_confidence(now))
+        changed[place[graph.confidence[rows_renewed] != confidence[place]]] = True
+        now = graph.confidence.copy()
+        now[rows_renewed] = confidence[place]
+        renewed.append(graph.with_confidence(now))
     whole = np.zeros(len(facts), bool)
     whole[rows[order[had]]] = True
     return renewed, whole, int(changed.sum())
@@ -334,21 +334,21 @@ def refreshed(
     before = predictor.method
     model = _model(predictor.model, division, relearn, device, report)
     same = {"seed": model.seed, "config": model.config, "validation": division.stopping, "device": device}
-    quantiles, parts = further_models(division.train, before.needs, model, None, report, same)
+    quantiles, method_parts = further_models(division.train, before.needs, model, None, report, same)
     if quantiles:
-        parts["quantiles"] = quantiles
+        method_parts["quantiles"] = quantiles
     if before.evidence is not None:
         config = None if before.evidence.backbone is None else model.config
-        parts["evidence"] = evidence or learn_evidence(model, division.held, config, device, report)
+        method_parts["evidence"] = evidence or learn_evidence(model, division.held, config, device, report)
     calibrating = division.held if calibrate_on == "all" else division.held[division.is_new]
-    known = int((status_codes(model, calibrating) == 0).sum())
-    if calibrate_on == "new" and rank(LEVEL, known) > known:
+    answerable = int((status_codes(model, calibrating) == 0).sum())
+    if calibrate_on == "new" and rank(LEVEL, answerable) > answerable:
         raise InputError(
-            f"{known:,} of the new facts were held out of training and can be asked about, too few for confidence "
+            f"{answerable:,} of the new facts were held out of training and can be asked about, too few for confidence "
             f"{LEVEL:g}; give more facts, or calibrate on old and new ones together (--calibrate-on all)"
         )
     with report("calibrating", None):
-        method = create(before.name, **before.options(), **parts).calibrate(model, calibrating)
+        method = create(before.name, **before.options(), **method_parts).calibrate(model, calibrating)
         if calibrate_on == "new":
             assert method.waiting is not None
             method.waiting = concatenate([method.waiting, division.held[~division.is_new]])

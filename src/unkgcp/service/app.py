@@ -156,9 +156,9 @@ SENT, LOOKED_UP = problems(400, 408, 413, 422, 503), problems(404, 422, 503)
 
 
 def _check_size(request: Request, run: ServedRun, triples: list[list[str]], remedy: str) -> None:
-    request.state.triples, most = len(triples), run.settings.max_triples
-    if len(triples) > most:
-        raise HTTPException(422, f"{len(triples):,} triples are more than {most:,}; {remedy}")
+    request.state.triples, limit = len(triples), run.settings.max_triples
+    if len(triples) > limit:
+        raise HTTPException(422, f"{len(triples):,} triples are more than {limit:,}; {remedy}")
 
 
 @OF_A_RUN.post(

@@ -78,8 +78,8 @@ class Client:
     ) -> Intervals:
         """As `Predictor.select`. The choice depends on all candidates together, so they go in one request."""
         labels = _labels(queries)
-        asked = {"condition": condition, "fdr": fdr, "confidence": np.asarray(confidence, float).tolist()}
-        return intervals_from(self._ask("select", {"triples": _rows(labels), **asked}), labels)
+        question = {"condition": condition, "fdr": fdr, "confidence": np.asarray(confidence, float).tolist()}
+        return intervals_from(self._ask("select", {"triples": _rows(labels), **question}), labels)
 
     def complete(
         self,
@@ -102,8 +102,8 @@ class Client:
             "exclude_known": str(exclude_known).lower(),
             "confidence": np.asarray(confidence, float).tolist(),
         }
-        given = {name: value for name, value in query.items() if value is not None}
-        reply = self._ask(f"complete?{urlencode(given, doseq=True)}")
+        parameters = {name: value for name, value in query.items() if value is not None}
+        reply = self._ask(f"complete?{urlencode(parameters, doseq=True)}")
         labels = pa.table({name: pa.array(reply[name], pa.string()) for name in LABELS})
         return intervals_from(reply, labels)
 

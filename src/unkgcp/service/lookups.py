@@ -30,11 +30,11 @@ class LabelSearch:
         `anywhere` adds those that contain the text later on.
         """
         key = _plain(pa.array([text], pa.string()))[0]
-        places = np.flatnonzero(begins := pc.starts_with(self._lower, key.as_py()))
-        if anywhere and len(places) <= limit:
+        positions = np.flatnonzero(begins := pc.starts_with(self._lower, key.as_py()))
+        if anywhere and len(positions) <= limit:
             within = pc.and_not(pc.match_substring(self._lower, key.as_py()), begins)
-            places = np.concatenate([places, np.flatnonzero(within)])
-        return self._order[places[:limit]], len(places) > limit
+            positions = np.concatenate([positions, np.flatnonzero(within)])
+        return self._order[positions[:limit]], len(positions) > limit
 
 
 def _plain(labels: pa.StringArray) -> pa.StringArray:
@@ -64,8 +64,10 @@ class Surroundings:
             vocabulary.relation_ids([relation]),
         )
         at_head, at_tail = facts.head == anchor, facts.tail == anchor
-        asked = at_head | at_tail if vocabulary.symmetric[related] else at_tail if head is None else at_head
-        rows = np.flatnonzero(asked & (facts.relation == related))
+        matching = (
+            at_head | at_tail if vocabulary.symmetric[related] else at_tail if head is None else at_head
+        )
+        rows = np.flatnonzero(matching & (facts.relation == related))
         rows = rows[np.argsort(facts.confidence[rows])]
         labels = vocabulary.entities.take(np.where(at_head, facts.tail, facts.head)[rows]).to_pylist()
         return dict(zip(labels, facts.confidence[rows].tolist(), strict=True))

@@ -157,8 +157,8 @@ class ServedRun:
     def labels(self, kind: str, prefix: str, limit: int, anywhere: bool) -> dict[str, Any]:
         """Labels of `entities` or `relations` that begin with (or hold) what was typed."""
         ids, more = self._search[kind].find(prefix, limit, anywhere)
-        known = self._surroundings
-        facts = [None] * len(ids) if known is None else known.counts[kind][ids].tolist()
+        surroundings = self._surroundings
+        facts = [None] * len(ids) if surroundings is None else surroundings.counts[kind][ids].tolist()
         labels = self._labels[kind].take(ids).to_pylist()
         entries = [{"label": label, "facts": count} for label, count in zip(labels, facts, strict=True)]
         return {"labels": entries, "more": more}

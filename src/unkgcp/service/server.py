@@ -121,8 +121,8 @@ def access(
     if token is not None and not re.fullmatch("[!-~]+", token):
         raise InputError("the token must be one line of letters, digits and signs")
     names = frozenset(name.lower() for name in allowed)
-    places = [place[0].partition("%")[0] for *_, place in _places(host, 0)]
-    loopback = all(ipaddress.ip_address(place).is_loopback for place in places)
+    addresses = [address[0].partition("%")[0] for *_, address in _places(host, 0)]
+    loopback = all(ipaddress.ip_address(address).is_loopback for address in addresses)
     if token is None and not loopback and not without_token:
         raise InputError(
             f"--host {host} can be reached from other machines; give a token with --token-file or "

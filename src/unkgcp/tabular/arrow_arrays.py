@@ -84,5 +84,5 @@ def content(column: pa.Array) -> NDArray[np.uint8]:
     _, offsets, data = column.buffers()
     if not len(column) or data is None:
         return np.zeros(0, np.uint8)
-    places = np.frombuffer(offsets, np.int64 if pa.types.is_large_string(column.type) else np.int32)
-    return np.frombuffer(data, np.uint8)[places[column.offset] : places[column.offset + len(column)]]
+    bounds = np.frombuffer(offsets, np.int64 if pa.types.is_large_string(column.type) else np.int32)
+    return np.frombuffer(data, np.uint8)[bounds[column.offset] : bounds[column.offset + len(column)]]

@@ -140,16 +140,16 @@ def _as_told(
 
 def _by_name(first: Sequence[str], roles: Sequence[str], place: Place) -> tuple[int, ...]:
     names = [_plain(field) for field in first]
-    found = {role: _positions(names, role) for role in roles}
-    for role, positions in found.items():
+    by_role = {role: _positions(names, role) for role in roles}
+    for role, positions in by_role.items():
         if len(positions) > 1:
             both = " and ".join(repr(first[position]) for position in positions)
             raise InputError(
                 f"{at(*place)} names {both}, which may both be the {role}: choose with --columns"
             )
-    missing = [role for role in roles if not found[role]]
+    missing = [role for role in roles if not by_role[role]]
     if missing:
-        usual = all(not found[role] or found[role] == [place_] for place_, role in enumerate(roles))
+        usual = all(not by_role[role] or by_role[role] == [index] for index, role in enumerate(roles))
         facts = len(first) == 4 and _positions(names, "confidence") == [3]  # a file of facts, read as queries
         if usual and (len(first) == len(roles) or facts):
             return tuple(range(len(roles)))
@@ -157,7 +157,7 @@ def _by_name(first: Sequence[str], roles: Sequence[str], place: Place) -> tuple[
             f"{at(*place)} has no column called {missing[0]}, only {_listed(first)}: "
             f"name the columns of {', '.join(roles)} with --columns"
         )
-    return tuple(found[role][0] for role in roles)
+    return tuple(by_role[role][0] for role in roles)
 
 
 def _by_place(first: Sequence[str], roles: Sequence[str], place: Place) -> tuple[int, ...]:
@@ -172,10 +172,10 @@ def _by_place(first: Sequence[str], roles: Sequence[str], place: Place) -> tuple
 
 
 def _positions(names: Sequence[str], role: str, letters: bool = True) -> list[int]:
-    known = WORDS[role] | _NEO4J.get(role, set()) | (_LETTERS.get(role, set()) if letters else set())
+    words = WORDS[role] | _NEO4J.get(role, set()) | (_LETTERS.get(role, set()) if letters else set())
     if role == "relation" and {"node1", "node2"} <= set(names):
-        known |= {"label"}  # of an edge, as KGTK calls it; elsewhere a label may be anything
-    return [position for position, name in enumerate(names) if name in known]
+        words |= {"label"}  # of an edge, as KGTK calls it; elsewhere a label may be anything
+    return [position for position, name in enumerate(names) if name in words]
 
 
 def _plain(field: str) -> str:

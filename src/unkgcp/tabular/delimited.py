@@ -187,8 +187,7 @@ def _record_ends(text: bytes | bytearray) -> NDArray[np.intp]:
     data = np.frombuffer(text, np.uint8)
     marks = np.flatnonzero(data == _MARK)
     ends = np.flatnonzero(data == _LINE_END)
-    outside: NDArray[np.intp] = ends[np.searchsorted(marks, ends) % 2 == 0] + 1
-    return outside
+    return np.asarray(ends[np.searchsorted(marks, ends) % 2 == 0] + 1)
 
 
 def misplaced_quote(text: bytes, delimiter: str) -> int | None:
@@ -204,8 +203,8 @@ def misplaced_quote(text: bytes, delimiter: str) -> int | None:
         closing[(closing < len(data) - 1) & ~np.isin(data[np.minimum(closing + 1, len(data) - 1)], borders)],
         marks[-1:] if len(marks) % 2 else marks[:0],
     ]
-    found = np.concatenate(wrong)
-    return int(found.min()) if len(found) else None
+    positions = np.concatenate(wrong)
+    return int(positions.min()) if len(positions) else None
 
 
 def place_of_row(file: Path, layout: Layout, row: int) -> str:
@@ -237,10 +236,10 @@ def diagnose(layout: Layout, block: Block) -> InputError:
     before = text[:end].decode()
     lines = before if end == len(text) else before[: max(before.rfind("\n"), before.rfind("\r")) + 1]
     separated = records(io.StringIO(lines, newline=""), layout.delimiter, layout.quoted, layout.width == 1)
-    places, rows = zip(*separated, strict=True) if lines.strip("\r\n") else ((), ())
-    for place, row in zip(places, rows, strict=True):
-        line = first_line + place - 1
-        if layout.header and block.is_first and place == 1:
+    numbers, rows = zip(*separated, strict=True) if lines.strip("\r\n") else ((), ())
+    for number, row in zip(numbers, rows, strict=True):
+        line = first_line + number - 1
+        if layout.header and block.is_first and number == 1:
             continue
         if len(row) != layout.width:
             columns = f"{len(row)} column{'s' if len(row) != 1 else ''}"

@@ -22,9 +22,8 @@ from unkgcp.tabular.label_index import GrowingLabels, Ids
 from unkgcp.tabular.parquet import parquet_batches, table_batches
 from unkgcp.tabular.source import Origin, Source
 
-TOGETHER = (
-    1 << 21
-)  # rows whose labels become ids at once: the more, the less often known labels are hashed again
+# rows whose labels become ids at once: the more, the less often known labels are hashed again
+TOGETHER = 1 << 21
 
 Labels = tuple[pa.StringArray, pa.StringArray]  # of entities and of relations
 FactColumns = tuple[Ids, Ids, Ids, NDArray[np.float64]]
@@ -56,10 +55,10 @@ def read_columns(
                 )
         columns[part] = head, relation, tail, numbers if request.scale else rounded(scale(numbers))
     if request.scale:
-        scaled = request.scale.together([found[3] for found in columns.values()])
+        scaled = request.scale.together([of_part[3] for of_part in columns.values()])
         columns = {
-            part: (*found[:3], rounded(confidence))
-            for (part, found), confidence in zip(columns.items(), scaled, strict=True)
+            part: (*of_part[:3], rounded(confidence))
+            for (part, of_part), confidence in zip(columns.items(), scaled, strict=True)
         }
     return columns, collector.labels
 
@@ -90,7 +89,7 @@ class Collector:
 
     def __init__(self, known: Labels | None = None) -> None:
         self._entities, self._relations = map(GrowingLabels, known or (None, None))
-        self._known = len(self._entities.labels), len(self._relations.labels)
+        self._given_sizes = len(self._entities.labels), len(self._relations.labels)
         self._waiting: list[pa.RecordBatch] = []
         self._pairs: list[Ids] = []  # heads and tails in turns
         self._rest: list[tuple[Ids, NDArray[np.float64]]] = []  # relations, and confidences or their ends
@@ -119,9 +118,9 @@ class Collector:
             empty = np.empty(0, np.int32)
             return empty, empty, empty, np.empty(0, np.float64)
         relations = [relation for relation, _ in rest]
-        entity = self._entities.renumber(self._known[0], pairs)
-        kind = self._relations.renumber(self._known[1], relations)
-        self._known = len(entity), len(kind)
+        entity = self._entities.renumber(self._given_sizes[0], pairs)
+        kind = self._relations.renumber(self._given_sizes[1], relations)
+        self._given_sizes = len(entity), len(kind)
         return (
             np.concatenate([entity[some[::2]] for some in pairs]),
             kind[np.concatenate(relations)],

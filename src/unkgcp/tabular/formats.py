@@ -66,15 +66,17 @@ class TextFormat:
         """Where the file `name` keeps its facts, given its first line and what the caller said of it."""
         first = self.fields(first_line)
         if self.columns is None:
-            header, places = find(first, request.header, request.columns, request.with_confidence, (name, 1))
+            header, found_at = find(
+                first, request.header, request.columns, request.with_confidence, (name, 1)
+            )
         elif request.columns is not None or request.header is not None:
             raise InputError(
                 f"{name} is read as {self.name}, whose columns are known: leave header and columns out"
             )
         else:
             header = bool(self.header)
-            places = tuple(self._place(column, first, name) for column in self.columns)
-        positions: list[int | None] = list(places)
+            found_at = tuple(self._place(column, first, name) for column in self.columns)
+        positions: list[int | None] = list(found_at)
         if self.relation is not None:
             positions.insert(1, None)
         return FactLayout(

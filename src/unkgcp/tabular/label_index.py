@@ -43,7 +43,7 @@ class LabelIds:
     entities: pa.StringArray
     relations: pa.StringArray
     # made when first needed: a graph that is only read never looks a label up
-    _places: dict[str, dict[str, int]] = field(default_factory=dict, init=False, repr=False)
+    _id_of: dict[str, dict[str, int]] = field(default_factory=dict, init=False, repr=False)
 
     def entity_ids(self, labels: Sequence[str] | Labels) -> Ids:
         """Ids of entity labels, -1 for an unknown one: (n,) int32."""
@@ -62,26 +62,24 @@ class LabelIds:
         if not pa.types.is_dictionary(column.type) or len(column) < len(column.dictionary):
             return self._of_text(kind, column.cast(pa.string()))
         ids = np.append(self._of_text(kind, column.dictionary.cast(pa.string())), np.int32(-1))
-        found: Ids = ids[_places(column.indices.cast(pa.int32()))]  # the last is for null
-        return found
+        return np.asarray(ids[_codes(column.indices.cast(pa.int32()))])  # the last is for null
 
     def _of_text(self, kind: str, labels: pa.StringArray) -> Ids:
         if len(labels) * FEW < len(getattr(self, kind)):
-            places = self._dictionary(kind)
-            return np.array([places.get(label, -1) for label in labels.to_pylist()], np.int32)
-        found: Ids = _places(pc.index_in(labels, value_set=getattr(self, kind), skip_nulls=True))
-        return found
+            id_of = self._dictionary(kind)
+            return np.array([id_of.get(label, -1) for label in labels.to_pylist()], np.int32)
+        return _codes(pc.index_in(labels, value_set=getattr(self, kind), skip_nulls=True))
 
     def _dictionary(self, kind: str) -> dict[str, int]:
-        if kind not in self._places:
+        if kind not in self._id_of:
             labels = getattr(self, kind).to_pylist()
-            self._places[kind] = dict(zip(labels, range(len(labels)), strict=True))
-            if len(self._places[kind]) < len(labels):
+            self._id_of[kind] = dict(zip(labels, range(len(labels)), strict=True))
+            if len(self._id_of[kind]) < len(labels):
                 raise ValueError("a label stands twice in a vocabulary, so it has no one id")
-        return self._places[kind]
+        return self._id_of[kind]
 
 
-def _places(column: pa.Int32Array) -> Ids:
+def _codes(column: pa.Int32Array) -> Ids:
     """The numbers of a column, -1 where it is null; a plain -1 as what to fill with would load pandas."""
     return values(column.fill_null(numbers(np.array([-1], np.int32))[0]))
 
@@ -94,15 +92,15 @@ class GrowingLabels:
 
     def encode(self, columns: Sequence[pa.Array]) -> list[Ids]:
         """The ids of columns of strings or dictionaries, in one pass of Arrow over all of them."""
-        texts, places = zip(*map(_used, columns), strict=True) if columns else ((), ())
+        texts, rows = zip(*map(_used, columns), strict=True) if columns else ((), ())
         filled = [labels for labels in (self.labels, *texts) if len(labels)]
         if not filled:
             return [np.zeros(0, np.int32) for _ in columns]
         encoded = pa.chunked_array(filled).dictionary_encode()
         chunks = iter(encoded.chunks[1 if len(self.labels) else 0 :])
         self.labels = encoded.chunk(0).dictionary
-        found = [values(next(chunks).indices) if len(labels) else np.zeros(0, np.int32) for labels in texts]
-        return [ids if at is None else ids[at] for ids, at in zip(found, places, strict=True)]
+        ids = [values(next(chunks).indices) if len(labels) else np.zeros(0, np.int32) for labels in texts]
+        return [codes if of_row is None else codes[of_row] for codes, of_row in zip(ids, rows, strict=True)]
 
     def renumber(self, first: int, columns: Sequence[Ids]) -> Ids:
         """New ids of all labels (n,), so that those from `first` on follow their first appearance in the columns.

@@ -51,11 +51,11 @@ def parquet_batches(
     columns come along.
     """
     path = source.on_disk()
-    most = max(UNFOLDED, TIMES * path.stat().st_size)
+    max_bytes = max(UNFOLDED, TIMES * path.stat().st_size)
     with source.explained():
         with pq.ParquetFile(path) as file:
             names = column_names(file.schema_arrow, request, source.name)
-            _check_size(file.metadata, source.name, most)
+            _check_size(file.metadata, source.name, max_bytes)
             others = [name for name in file.schema_arrow.names if carries and name not in names]
             encoded = _encoded(file, [*names, *others])
         with pq.ParquetFile(path, read_dictionary=encoded) as file:
@@ -63,8 +63,8 @@ def parquet_batches(
             for row, piece in _pieces(file, [*names, *others], wanted):
                 columns = [one_array(piece.column(name)) for name in names]
                 further = {name: one_array(piece.column(name)) for name in others}
-                if sum(map(_unfolded, [*columns, *further.values()])) > most:
-                    raise _too_large(source.name, most)
+                if sum(map(_unfolded, [*columns, *further.values()])) > max_bytes:
+                    raise _too_large(source.name, max_bytes)
                 yield from _batches(columns, source.name, row, request, opening, further)
 
 
@@ -137,10 +137,10 @@ def _is_text(kind: pa.DataType) -> bool:
 def _labels(column: pa.Array, opening: str | None) -> pa.Array:
     """A column of labels as strings, or as a dictionary of strings with 32-bit places."""
     if pa.types.is_dictionary(column.type):
-        labels, places = _text(column.dictionary), column.indices.cast(pa.int32())
-        if acceptable(labels) and not (opening and places.null_count):
-            return pa.DictionaryArray.from_arrays(places, labels)
-        return _labels(labels.take(places), opening)  # a bad label that no row has does no harm
+        labels, codes = _text(column.dictionary), column.indices.cast(pa.int32())
+        if acceptable(labels) and not (opening and codes.null_count):
+            return pa.DictionaryArray.from_arrays(codes, labels)
+        return _labels(labels.take(codes), opening)  # a bad label that no row has does no harm
     labels = _text(column)
     if opening:
         return pc.if_else(pc.equal(labels, ""), opening, labels).fill_null(opening)
@@ -181,16 +181,16 @@ def _diagnose(columns: Sequence[pa.Array], name: str, row: int, request: Request
 # How much a file may hold, and its row groups.
 
 
-def _check_size(metadata: pq.FileMetaData, name: str, most: int) -> None:
+def _check_size(metadata: pq.FileMetaData, name: str, max_bytes: int) -> None:
     """Refuse a file that says of itself that it unfolds to much more than it is; 16 bytes of a row are ids."""
     groups = [metadata.row_group(place) for place in range(metadata.num_row_groups)]
-    if max(16 * metadata.num_rows, sum(group.total_byte_size for group in groups)) > most:
-        raise _too_large(name, most)
+    if max(16 * metadata.num_rows, sum(group.total_byte_size for group in groups)) > max_bytes:
+        raise _too_large(name, max_bytes)
 
 
-def _too_large(name: str, most: int) -> InputError:
+def _too_large(name: str, max_bytes: int) -> InputError:
     return InputError(
-        f"{name} unfolds to more than {most >> 20:,} MiB, {TIMES} times its own size or more: "
+        f"{name} unfolds to more than {max_bytes >> 20:,} MiB, {TIMES} times its own size or more: "
         "write it again as several files, or without compression"
     )
 

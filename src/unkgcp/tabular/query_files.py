@@ -172,15 +172,15 @@ class Table(Source):
         column = batch.column(name)
         text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
         try:
-            found = pc.cast(pc.utf8_trim_whitespace(column) if text else column, pa.float64())
+            parsed = pc.cast(pc.utf8_trim_whitespace(column) if text else column, pa.float64())
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            found = None
-        if found is None or found.null_count:
+            parsed = None
+        if parsed is None or parsed.null_count:
             rows = enumerate(column.to_pylist())
             row, value = next(((row, value) for row, value in rows if not is_number(str(value))), (0, None))
             shown = "empty" if value in (None, "") else f"{value!r}, which is not a number"
             raise InputError(f"{self.place(first + row)}: {name} is {shown}; correct or remove it")
-        return np.asarray(found, dtype=np.float64)
+        return np.asarray(parsed, dtype=np.float64)
 
     def strings(self, batch: pa.RecordBatch, name: str) -> NDArray[np.str_]:
         """A column of a batch as strings: (n,)."""

@@ -123,7 +123,7 @@ class RdfFile:
         if skip:
             return
         # a confidence of what is no statement is a statement like any other
-        bare += [(name, *told[:2]) for name, told in self._confidences.items() if name not in self._parts]
+        bare += [(name, *event[:2]) for name, event in self._confidences.items() if name not in self._parts]
         annotated = set(facts.values())
         left = [triple for triple in dict.fromkeys(bare) if triple not in annotated]
         default = self._request.default_confidence
@@ -161,8 +161,8 @@ class RdfFile:
 
     def _events(self, queries: bool = False) -> Iterator[tuple[str | None, Triple | None]]:
         """The name of a statement of which something new is known, or a statement that stands by itself."""
-        triple_of, given = self._labels.triple, self._request.confidence_predicates
-        given = given and tuple(given)
+        triple_of, predicates = self._labels.triple, self._request.confidence_predicates
+        predicates = predicates and tuple(predicates)
         for quad in self._quads():
             predicate = quad.predicate.value
             name, label, text = triple = triple_of(quad)
@@ -179,7 +179,7 @@ class RdfFile:
                 yield name, None
             elif predicate == f"{RDF}type" and quad.object.value == f"{RDF}Statement":
                 self._parts.setdefault(name, [None, None, None])
-            elif _tells_confidence(predicate, label, given) and not queries:
+            elif _tells_confidence(predicate, label, predicates) and not queries:
                 if self._add_confidence(name, label, quad.object, text):
                     yield name, None
             elif name not in self._parts:
@@ -309,9 +309,11 @@ class Labels:
 
 
 @lru_cache
-def _tells_confidence(iri: str, label: str, given: tuple[str, ...] | None) -> bool:
+def _tells_confidence(iri: str, label: str, predicates: tuple[str, ...] | None) -> bool:
     return (
-        bool(_CONFIDENCE.search(label)) if given is None else not {iri, label, f"<{iri}>"}.isdisjoint(given)
+        bool(_CONFIDENCE.search(label))
+        if predicates is None
+        else not {iri, label, f"<{iri}>"}.isdisjoint(predicates)
     )
 
 

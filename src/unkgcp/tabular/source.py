@@ -155,7 +155,7 @@ class Source:
             return io.BufferedReader(_Incoming(here, self.name), SAMPLE) if pipe else here
         if is_remote(origin):
             url = str(origin)
-            with _told(url, "read"):
+            with _explained(url, "read"):
                 system, path = _system(url)
                 # http: the whole file in one request, since it could change between several
                 file = system.open(path, "rb", **({"block_size": 0} if _protocol(url) in READ_ONLY else {}))
@@ -228,25 +228,25 @@ class _Incoming(io.RawIOBase):
             raise self._too_slow()
         try:
             # a pipe gives what there is; a file elsewhere has no such function
-            found = getattr(self._file, "read1", self._file.read)(len(buffer))
+            data = getattr(self._file, "read1", self._file.read)(len(buffer))
         except Exception as error:
             if self._url is None:
                 raise
             if self._done:
                 raise self._broken_off(_reason(error)) from None
-            with _told(self._url, "read"):
+            with _explained(self._url, "read"):
                 raise
         size = getattr(self._file, "size", None)
-        if not found and isinstance(size, int) and self._done < size:
+        if not data and isinstance(size, int) and self._done < size:
             raise self._broken_off(f"it has {size:,} bytes")
         now = time.monotonic()
-        if b"\n" in found:
+        if b"\n" in data:
             self._line_end = now
-        elif found and now - self._line_end > SILENCE:
+        elif data and now - self._line_end > SILENCE:
             raise self._too_slow()
-        self._done += len(found)
-        buffer[: len(found)] = found
-        return len(found)
+        self._done += len(data)
+        buffer[: len(data)] = data
+        return len(data)
 
     def _too_slow(self) -> InputError:
         return InputError(
@@ -295,7 +295,7 @@ def is_remote(origin: object) -> bool:
 
 def check_remote(url: str) -> None:
     """Refuse, before any work is done, an address to which nothing can be written: an empty file is written to try."""
-    with _told(url, "written"):
+    with _explained(url, "written"):
         system, path = _system(url, writing=True)
         trial = _beside(path)
         if system.isdir(path):
@@ -308,14 +308,14 @@ def check_remote(url: str) -> None:
 @contextmanager
 def sent(url: str) -> Iterator[Path]:
     """A path on this machine; what is written there is sent to `url` on success, and nothing is on failure."""
-    with _told(url, "written"):
+    with _explained(url, "written"):
         system, path = _system(url, writing=True)
     with tempfile.TemporaryDirectory(prefix="unkgcp-") as folder:
         here = Path(folder) / path.rsplit("/", 1)[-1]
         with room_for(folder):
             yield here
         there = path if _protocol(url) in WHOLE else _beside(path)
-        with _told(url, "written"):
+        with _explained(url, "written"):
             try:
                 with suppress(NotImplementedError):
                     system.makedirs(system._parent(path), exist_ok=True)
@@ -358,7 +358,7 @@ def _beside(path: str) -> str:
 
 
 @contextmanager
-def _told(url: str, what: str) -> Iterator[None]:
+def _explained(url: str, what: str) -> Iterator[None]:
     """Whatever a driver raises becomes one sentence; `what` was to be done: read or written."""
     try:
         yield

@@ -56,7 +56,7 @@ class TrainingData:
 
     facts: TripleTensors
     softlogic: TripleTensors
-    known: Tensor  # sorted keys of the training facts, (k,) int64
+    fact_keys: Tensor  # sorted keys of the training facts, (k,) int64
     n_entities: int
     n_relations: int
     transitive: Tensor  # (n_relations,) bool
@@ -80,7 +80,7 @@ class TrainingData:
         return cls(
             facts=TripleTensors.of(facts, device),
             softlogic=TripleTensors.of(softlogic, device),
-            known=torch.from_numpy(np.unique(facts.keys)).to(device),
+            fact_keys=torch.from_numpy(np.unique(facts.keys)).to(device),
             n_entities=facts.n_entities,
             n_relations=facts.n_relations,
             transitive=torch.from_numpy(transitive).to(device),
@@ -94,13 +94,13 @@ class TrainingData:
 
 def _relation_ids(facts: Graph, labels: tuple[str, ...]) -> list[int]:
     """Ids of relation labels; `a|b` means whichever of the two the data have."""
-    found = []
+    relations = []
     for label in labels:
         ids = facts.vocabulary.relation_ids([label, *label.split("|")])
         if (ids < 0).all():
             raise InputError(f"the configuration names relation {label!r}, which the data do not have")
-        found.append(int(ids[ids >= 0][0]))
-    return found
+        relations.append(int(ids[ids >= 0][0]))
+    return relations
 
 
 def _composition(facts: Graph, rule: list[int], device: torch.device) -> Composition | None:
@@ -133,7 +133,7 @@ class Engine(ABC):
         """Scores of triples given by ids (n,): (members, n)."""
         members = range(len(next(iter(self.tables.values()))))
         tables = ({name: table[i] for name, table in self.tables.items()} for i in members)
-        return torch.stack([score_triples(self.backbone, own, head, relation, tail) for own in tables])
+        return torch.stack([score_triples(self.backbone, member, head, relation, tail) for member in tables])
 
 
 LARGE = 4  # a table is large if it has more than so many times the rows that a batch can touch

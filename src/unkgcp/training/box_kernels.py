@@ -45,18 +45,18 @@ def corrupted(at_head, count, others, fixed, of_other, whole_tail, weight, scrat
     """
     d, n = len(sums[0]), count * len(sums[0])
     loss, by_whole = 0.0, F(0)
-    work, factor, parts, powers, slopes = scratch
+    work, factor, shared, powers, slopes = scratch
     if at_head:
         intersect(of_other[0], of_other[1], fixed[0], fixed[1], n, work)
     else:
         intersect(fixed[0], fixed[1], of_other[0], of_other[1], n, work)
     for j in range(count):
-        parts[j], powers[j] = product(work[5], j * d, (j + 1) * d)
+        shared[j], powers[j] = product(work[5], j * d, (j + 1) * d)
     if not at_head:
         measure(of_other, n, work)
     for j in range(count):
         whole = whole_tail if at_head else product(work[5], j * d, (j + 1) * d)
-        p, by_share = share((parts[j], powers[j]), whole)
+        p, by_share = share((shared[j], powers[j]), whole)
         loss += weight * p * p
         slopes[j] = g = F(2) * p * by_share * weight
         by_whole += g
@@ -68,11 +68,11 @@ def corrupted(at_head, count, others, fixed, of_other, whole_tail, weight, scrat
         slope, rate = work[0], work[6]
         for k in range(n):
             slope[k] -= factor[k] * rate[k]
-    own, opposite = (work[2], work[0]) if at_head else (work[0], work[2])
+    slope_own, opposite = (work[2], work[0]) if at_head else (work[0], work[2])
     by_corner, by_log, by_scale = work[1], of_other[3], of_other[4]
     for k in range(n):
-        by_log[k] *= own[k]
-        by_scale[k] *= own[k]
+        by_log[k] *= slope_own[k]
+        by_scale[k] *= slope_own[k]
     sign = F(1) if at_head else F(-1)
     for j in range(count):
         if slopes[j] == F(0):  # boxes so far apart that nothing is left of the gradient

@@ -107,10 +107,10 @@ class CompiledEngine(Engine):
         self.pool = Pool([member], capacity(config, n, self.batch_size), device)
         self.step = torch.zeros((), dtype=torch.int64)
         self.first_bad = torch.full((), -1, dtype=torch.int64)
-        room = 1 << max(4, (2 * len(data.known)).bit_length()) if config.filter_negatives else 0
+        room = 1 << max(4, (2 * len(data.fact_keys)).bit_length()) if config.filter_negatives else 0
         self._known = np.full(room, -1, np.int64)
         if room:
-            fill_set(data.known.numpy(), self._known)
+            fill_set(data.fact_keys.numpy(), self._known)
         soft = data.softlogic
         some = len(soft) if config.softlogic_weight else 0
         self._soft = SoftLogic(
@@ -155,9 +155,8 @@ class CompiledEngine(Engine):
         opened = config.uses_pool and epoch >= config.pool_from
         pool = ScoredPool(self.pool.triples[0].numpy(), self.pool.scores[0].numpy(), opened)
         threads = numba.get_num_threads()
-        count = (
-            1 if self._rules else self.steps
-        )  # steps in one call: autograd comes before each that has rules
+        # steps in one call: autograd comes before each that has rules
+        count = 1 if self._rules else self.steps
         numba.set_num_threads(min(threads, self._shards))
         try:
             for first in range(0, self.steps, count):
@@ -201,9 +200,8 @@ class CompiledEngine(Engine):
     def state(self) -> dict[str, Tensor]:
         state = {"step": self.step, "first_bad": self.first_bad}
         for kind, table in self._trained.items():
-            kept = (
-                table if self.config.momentum else table[:3]
-            )  # without momentum gradients are zero between steps
+            # without momentum gradients are zero between steps
+            kept = table if self.config.momentum else table[:3]
             state |= {f"{part}.{kind}": tensor for part, tensor in zip(table._fields, kept, strict=False)}
         return state | self.pool.state() if self.config.uses_pool else state
 

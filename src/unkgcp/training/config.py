@@ -114,11 +114,12 @@ class TrainConfig:
             near = difflib.get_close_matches(self.model, MODELS, n=1)
             hint = f"; {near[0]}?" if near else ""
             yield "model", f"must be one of {', '.join(MODELS)}, {PYKEEN}NAME, MODULE:CLASS, {NONE}{hint}"
-        for name, (least, most) in BOUNDS.items():
-            if not least <= getattr(self, name) <= most:
+        for name, (smallest, largest) in BOUNDS.items():
+            if not smallest <= getattr(self, name) <= largest:
                 yield (
                     name,
-                    f"must be at least {least}" + ("" if most == math.inf else f" and at most {most:,}"),
+                    f"must be at least {smallest}"
+                    + ("" if largest == math.inf else f" and at most {largest:,}"),
                 )
         if not self.learning_rate > 0:
             yield "learning_rate", "must be positive"
@@ -210,15 +211,15 @@ def settings_in(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def _override(base: TrainConfig, values: Mapping[str, Any], where: str) -> TrainConfig:
-    known = {field.name: field.type for field in fields(TrainConfig)}
+    types = {field.name: field.type for field in fields(TrainConfig)}
     for name, value in values.items():
-        if name not in known:
-            near = difflib.get_close_matches(str(name), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known keys are {', '.join(known)}"
+        if name not in types:
+            near = difflib.get_close_matches(str(name), types, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys are {', '.join(types)}"
             raise InputError(f"{where}: unknown key {name!r}; {hint}")
-        allowed = ALLOWED_TYPES.get(str(known[name]), (list, tuple))
+        allowed = ALLOWED_TYPES.get(str(types[name]), (list, tuple))
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-            raise InputError(f"{where}: {name} is {value!r}, which is not of type {known[name]}")
+            raise InputError(f"{where}: {name} is {value!r}, which is not of type {types[name]}")
     try:
         return replace(base, **values)
     except InputError as error:
@@ -230,8 +231,7 @@ def _presets() -> dict[str, Any]:
     import yaml
 
     text = files("unkgcp.training").joinpath("presets.yaml").read_text(encoding="utf-8")
-    presets: dict[str, Any] = yaml.safe_load(text)
-    return presets
+    return dict(yaml.safe_load(text))
 
 
 def config_for(model: str = "ukge", data: str | None = None, protocol: str = "strict") -> TrainConfig:

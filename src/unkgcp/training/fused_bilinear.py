@@ -81,7 +81,7 @@ def pool_samples(triples, scores, member, places, chosen, draw_bases, counter):
 def bilinear_batch(
     order, place_at, start_at, n_facts, heads, relations, tails, targets, taus,
     entity, relation, w_at, b_at, g_entity, g_relation, g_w, g_b,
-    bases, known, n_known, rounds,
+    bases, fact_keys, n_keys, rounds,
     soft, soft_targets, n_soft, soft_bases, step_at,
     triples, scores, places, share_at, choice_bases, draw_bases, fresh, fresh_values,
     loss_at, members, batch, n_entities, n_relations, w_negative, regular, w_soft,
@@ -132,7 +132,7 @@ def bilinear_batch(
                     slot = lane + side * COUNT
                     counter = (position + slot).to(tl.uint64)
                     others, usable = corrupt(
-                        bases, member, counter, h, r, t, n_entities, n_relations, known, n_known, rounds,
+                        bases, member, counter, h, r, t, n_entities, n_relations, fact_keys, n_keys, rounds,
                         side == 0, RETRIES,
                     )
                     kept = others

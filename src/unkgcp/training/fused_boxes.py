@@ -79,7 +79,7 @@ def add_side(g_log_side, at, log_side_row, side, scale, gradient, weight, inside
 
 @triton.jit
 def box_side(
-    low, log_side_at, g_low, g_log_side, bases, known, n_known, rounds, position, member, h, r, t,
+    low, log_side_at, g_low, g_log_side, bases, fact_keys, n_keys, rounds, position, member, h, r, t,
     n_entities, n_relations, column, inside, fixed_low, fixed_side, whole, whole_slope, shift, scale_row, weight,
     COUNT: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, RETRIES: tl.constexpr,
     AT_HEAD: tl.constexpr,
@@ -97,7 +97,7 @@ def box_side(
         rows = lane < COUNT
         others, usable = corrupt(
             bases, member, (position + lane).to(tl.uint64), h, r, t, n_entities, n_relations,
-            known, n_known, rounds, AT_HEAD, RETRIES,
+            fact_keys, n_keys, rounds, AT_HEAD, RETRIES,
         )
         mask = rows[:, None] & inside[None, :]
         place = others[:, None] * WIDTH + column[None, :]
@@ -111,9 +111,9 @@ def box_side(
                 moved_low, moved_side, still_low, still_side, whole, whole_slope[None, :] + lows * 0, mask
             )
         else:
-            own, own_slope = log_side(moved_side - OFFSET, mask)
+            logs_moved, slope_moved = log_side(moved_side - OFFSET, mask)
             p, x, y, d_low, d_side = box_pair(
-                still_low, still_side, moved_low, moved_side, tl.sum(own, 1), own_slope, mask
+                still_low, still_side, moved_low, moved_side, tl.sum(logs_moved, 1), slope_moved, mask
             )
         active = tl.where(rows & usable, weight, 0.0)
         g = (2 * p * p * active)[:, None]
@@ -137,7 +137,7 @@ def box_batch(
     order, place_at, start_at, n_facts, heads, relations, tails, targets, taus,
     low, log_side_at, h_shift, h_scale, t_shift, t_scale,
     g_low, g_log_side, g_h_shift, g_h_scale, g_t_shift, g_t_scale,
-    bases, known, n_known, rounds, loss_at, members, batch, n_entities, n_relations, w_negative, w_side, w_other,
+    bases, fact_keys, n_keys, rounds, loss_at, members, batch, n_entities, n_relations, w_negative, w_side, w_other,
     COUNT: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
     RETRIES: tl.constexpr, QUANTILE: tl.constexpr,
 ):
@@ -186,7 +186,7 @@ def box_batch(
             scale = w_negative * weight / (2 * COUNT)
             position = (tl.load(start_at) + place * batch + i) * (2 * COUNT)
             part, x, y, own_h_shift, own_h_scale = box_side(
-                low, log_side_at, g_low, g_log_side, bases, known, n_known, rounds, position, member, h, r, t,
+                low, log_side_at, g_low, g_log_side, bases, fact_keys, n_keys, rounds, position, member, h, r, t,
                 n_entities, n_relations, column, inside, box_t, wide_t, whole, whole_slope, shift_h, scale_h, scale,
                 COUNT, LANES, WIDTH, COLUMNS, RETRIES, True,
             )
@@ -194,9 +194,9 @@ def box_batch(
             g_box_t += x
             g_wide_t += y
             part, x, y, own_t_shift, own_t_scale = box_side(
-                low, log_side_at, g_low, g_log_side, bases, known, n_known, rounds, position + COUNT, member, h, r, t,
-                n_entities, n_relations, column, inside, box_h, wide_h, whole, whole_slope, shift_t, scale_t, scale,
-                COUNT, LANES, WIDTH, COLUMNS, RETRIES, False,
+                low, log_side_at, g_low, g_log_side, bases, fact_keys, n_keys, rounds, position + COUNT, member,
+                h, r, t, n_entities, n_relations, column, inside, box_h, wide_h, whole, whole_slope, shift_t, scale_t,
+                scale, COUNT, LANES, WIDTH, COLUMNS, RETRIES, False,
             )
             loss += part
             g_box_h += x

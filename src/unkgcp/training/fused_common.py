@@ -6,7 +6,7 @@ Both kernels of a batch take their arguments in groups; all are pointers to tens
   epoch; `start_at`, the facts of all earlier epochs; `n_facts`;
 - the facts, (n_facts,) each: `heads`, `relations`, `tails`, `targets`; and `taus`, the quantile of each member;
 - the tables (members, rows, width) in the order of the backbone, then their gradients (`g_...`) in the same order;
-- negatives: `bases` of their random numbers by member; `known`, the sorted keys of `n_known` facts, which a search
+- negatives: `bases` of their random numbers by member; `fact_keys`, the sorted keys of `n_keys` facts, which a search
   finds in so many `rounds`, 0 to leave them in;
 - soft logic: `soft` triples (n_soft, 3) with their `soft_targets`, drawn by `soft_bases` and the step in `step_at`;
 - PASSLEAF's pool: `triples` (members, places, 3) with `scores`; samples have the share in `share_at`, and are chosen
@@ -31,7 +31,7 @@ SECOND = tl.constexpr(randomness.SECOND)
 # sizes are never compiled in: one compilation serves every graph and number of members
 SIZES = [
     "n_facts",
-    "n_known",
+    "n_keys",
     "rounds",
     "n_soft",
     "places",
@@ -65,21 +65,21 @@ def unit(bits):
 
 
 @triton.jit
-def is_known(keys, known, n_known, rounds):
+def is_known(keys, fact_keys, n_keys, rounds):
     """Binary search of the keys (k,) among the sorted known ones."""
     low = tl.zeros_like(keys)
-    high = low + n_known
+    high = low + n_keys
     for _ in range(rounds):
         middle = (low + high) // 2
-        smaller = tl.load(known + tl.minimum(middle, n_known - 1)) < keys
+        smaller = tl.load(fact_keys + tl.minimum(middle, n_keys - 1)) < keys
         low = tl.where((low < high) & smaller, middle + 1, low)
         high = tl.where((low < high) & (smaller == 0), middle, high)
-    return tl.load(known + tl.minimum(low, n_known - 1)) == keys
+    return tl.load(fact_keys + tl.minimum(low, n_keys - 1)) == keys
 
 
 @triton.jit
 def corrupt(
-    bases, member, counter, h, r, t, n_entities, n_relations, known, n_known, rounds,
+    bases, member, counter, h, r, t, n_entities, n_relations, fact_keys, n_keys, rounds,
     AT_HEAD: tl.constexpr, RETRIES: tl.constexpr,
 ):
     """Entities for one side of a fact (k,), and whether each may be used; see `losses.Corruptions`."""
@@ -97,7 +97,7 @@ def corrupt(
                 keys = (drawn * n_relations + r) * n_entities + t
             else:
                 keys = (h * n_relations + r) * n_entities + drawn
-            taken = is_known(keys, known, n_known, rounds)
+            taken = is_known(keys, fact_keys, n_keys, rounds)
             retry += 1
             if tl.max(taken.to(tl.int32)) == 0:
                 retry = RETRIES
@@ -143,10 +143,10 @@ def step_all(parameter, gradient, first_at, second_at, rates, place_at, momentum
 def count_step(loss_at, total_at, bad_at, step_at, place_at, members, LANES: tl.constexpr):
     """Ends a step: adds its loss to the epoch's, notes the first step whose loss is no number, and counts the step."""
     lane = tl.arange(0, LANES)
-    own = lane < members
-    loss = tl.load(loss_at + lane, mask=own, other=0.0)
-    tl.store(total_at + lane, tl.load(total_at + lane, mask=own, other=0.0) + loss, mask=own)
-    tl.store(loss_at + lane, tl.zeros_like(loss), mask=own)
+    active = lane < members
+    loss = tl.load(loss_at + lane, mask=active, other=0.0)
+    tl.store(total_at + lane, tl.load(total_at + lane, mask=active, other=0.0) + loss, mask=active)
+    tl.store(loss_at + lane, tl.zeros_like(loss), mask=active)
     step, bad = tl.load(step_at), tl.load(bad_at)
     wrong = tl.max((loss - loss != 0).to(tl.int32))  # an infinite number less itself is not 0
     tl.store(bad_at, tl.where((bad < 0) & (wrong > 0), step, bad))

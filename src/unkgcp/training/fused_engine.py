@@ -72,13 +72,13 @@ class FusedEngine(TorchEngine):
 
     def _arguments(self) -> list[Any]:
         """The first arguments of both kernels: a batch, the tables in the backbone's order, and negatives."""
-        facts, known = self.data.facts, self.data.known
+        facts, fact_keys = self.data.facts, self.data.fact_keys
         taus = torch.tensor([member.quantile or 0.0 for member in self.members], device=self.device)
         batch = [self.order, self.place, self.start, len(facts)]
         batch += [facts.head, facts.relation, facts.tail, facts.target, taus]
         # steps of the search among known facts; 0 leaves the filter out
-        rounds = len(known).bit_length() + 1 if self.config.filter_negatives else 0
-        negatives = [self._bases(randomness.NEGATIVE), known, len(known), rounds]
+        rounds = len(fact_keys).bit_length() + 1 if self.config.filter_negatives else 0
+        negatives = [self._bases(randomness.NEGATIVE), fact_keys, len(fact_keys), rounds]
         return [*batch, *self.tables.values(), *self.gradients.values(), *negatives]
 
     def _sizes(self) -> tuple[int, int, int, int]:

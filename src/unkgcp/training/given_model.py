@@ -1,10 +1,10 @@
 """A model of one's own in the place of one that is trained here: anything that scores triples.
 
-What it is: `given` makes a `Model` of an object with `score(head, relation, tail)` over ids, or of a function of
-labels, and checks the scores at every call. What it is not: a place where such a model is kept. A run keeps its
+What it is: `external_model` makes a `Model` of an object with `score(head, relation, tail)` over ids, or of a function
+of labels, and checks the scores at every call. What it is not: a place where such a model is kept. A run keeps its
 calibration, the labels and some scores, by which the model is recognised when it is given again.
 
->>> given(lambda head, relation, tail: [0.5] * len(head), vocabulary)              # doctest: +SKIP
+>>> external_model(lambda head, relation, tail: [0.5] * len(head), vocabulary)              # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ OwnModel = Scores | Callable[..., Any]
 class GivenModel(Model):
     """A model of one's own, with the labels it knows.
 
-    `asked` scores ids. `sample` holds some triples with the scores they had at calibration, one array for each of
+    `scorer` scores ids. `sample` holds some triples with the scores they had at calibration, one array for each of
     COLUMNS.
     """
 
-    asked: Callable[..., Any] | None = field(default=None, repr=False)
+    scorer: Callable[..., Any] | None = field(default=None, repr=False)
     name: str = "a model of your own"
     sample: dict[str, NDArray[Any]] = field(default_factory=dict, repr=False)
 
@@ -73,33 +73,33 @@ class GivenModel(Model):
         return out
 
     def _checked(self, head: NDArray[Any], relation: NDArray[Any], tail: NDArray[Any]) -> NDArray[Any]:
-        if self.asked is None:
+        if self.scorer is None:
             raise InputError(
                 f"this run does not keep its model ({self.name}): give it again when you load the run"
             )
         try:
-            found = np.asarray(self.asked(head, relation, tail), np.float64)
+            scores = np.asarray(self.scorer(head, relation, tail), np.float64)
         except (TypeError, ValueError) as error:
             why = " ".join(str(error).split())[:200]
             raise InputError(
                 f"{self.name} gives no array of numbers for {len(head):,} triples ({why})"
             ) from error
-        if found.shape != head.shape:
+        if scores.shape != head.shape:
             raise InputError(
-                f"{self.name} gives an array of shape {found.shape} for {len(head):,} triples; "
+                f"{self.name} gives an array of shape {scores.shape} for {len(head):,} triples; "
                 "it must give one score a triple"
             )
-        wrong = ~((found >= -ROUNDING) & (found <= 1 + ROUNDING))
+        wrong = ~((scores >= -ROUNDING) & (scores <= 1 + ROUNDING))
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             entities, relations = self.vocabulary.entities, self.vocabulary.relations
             labels = entities[int(head[row])], relations[int(relation[row])], entities[int(tail[row])]
             what = " ".join(label.as_py() for label in labels)
-            remedy = "" if np.isnan(found[row]) else "; map its scores to [0, 1] first, by a rising function"
+            remedy = "" if np.isnan(scores[row]) else "; map its scores to [0, 1] first, by a rising function"
             raise InputError(
-                f"{self.name} gives {what} the score {found[row]:g}, not a number in [0, 1]{remedy}"
+                f"{self.name} gives {what} the score {scores[row]:g}, not a number in [0, 1]{remedy}"
             )
-        return np.clip(found, 0.0, 1.0)
+        return np.clip(scores, 0.0, 1.0)
 
     def settings(self) -> dict[str, Any]:
         return super().settings() | {"name": self.name}
@@ -116,19 +116,19 @@ class GivenModel(Model):
         triples = Triples(facts.head[rows], facts.relation[rows], facts.tail[rows])
         sample = dict(zip(COLUMNS, (*triples, self.score(*triples)), strict=True))
         again = replace(self, sample=sample)
-        if (found := again._difference(slice(None, None, -1))) is not None:
+        if (difference := again._difference(slice(None, None, -1))) is not None:
             raise InputError(
-                f"{self.name} gives one triple the score {found[0]:g} and then {found[1]:g}; "
+                f"{self.name} gives one triple the score {difference[0]:g} and then {difference[1]:g}; "
                 "a score must depend on the triple alone: switch off dropout and other chance"
             )
         return again
 
     def same_as(self, folder: str) -> GivenModel:
         """Itself; InputError unless it scores the sample as the model did that a run was calibrated with."""
-        if (found := self._difference(slice(None))) is not None:
+        if (difference := self._difference(slice(None))) is not None:
             raise InputError(
-                f"this is not the model that {folder} was calibrated with: a triple has the score {found[1]:g} and "
-                f"had {found[0]:g}; give that one, or calibrate again"
+                f"this is not the model that {folder} was calibrated with: a triple has the score {difference[1]:g} "
+                f"and had {difference[0]:g}; give that one, or calibrate again"
             )
         return self
 
@@ -142,7 +142,7 @@ class GivenModel(Model):
         return float(before[row]), float(now[row])
 
 
-def given(
+def external_model(
     model: OwnModel,
     vocabulary: Vocabulary,
     training: Graph | None = None,
@@ -160,31 +160,33 @@ def given(
     if isinstance(model, Model) and model.vocabulary != vocabulary:
         raise InputError(f"{model.called} has other labels, or the same in another order")
     if isinstance(model, Scores):
-        asked: Callable[..., Any] = model.score
+        scorer: Callable[..., Any] = model.score
     elif callable(model):
-        asked = _by_labels(model, vocabulary)
+        scorer = _by_labels(model, vocabulary)
     else:
         raise InputError(
             f"{called} is no model: give an object with score(head, relation, tail), or a function of labels"
         )
-    known = np.ones(len(vocabulary.entities), bool), np.ones(len(vocabulary.relations), bool)
+    seen_ids = np.ones(len(vocabulary.entities), bool), np.ones(len(vocabulary.relations), bool)
     facts = None
     if training is not None:
-        own = training.over(vocabulary)
-        own = own[in_vocabulary(own)]
-        if not len(own):
+        usable = training.over(vocabulary)
+        usable = usable[in_vocabulary(usable)]
+        if not len(usable):
             raise InputError(
                 f"none of the training facts has its labels among those of {called}; give its own"
             )
-        known, facts = seen(own), KnownFacts.of(own)
-    return GivenModel({}, vocabulary, TrainConfig(GIVEN), 0, *known, facts=facts, asked=asked, name=called)
+        seen_ids, facts = seen(usable), KnownFacts.of(usable)
+    return GivenModel(
+        {}, vocabulary, TrainConfig(GIVEN), 0, *seen_ids, facts=facts, scorer=scorer, name=called
+    )
 
 
 def restored_given(
     config: Mapping[str, Any],
     tensors: Mapping[str, NDArray[np.float32]],
     vocabulary: Vocabulary,
-    known: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    seen: tuple[NDArray[np.bool_], NDArray[np.bool_]],
     sample: dict[str, NDArray[Any]],
 ) -> dict[str, Model]:
     """The model of a run that does not keep it, like `model.restored_models`; ValueError if the sample is damaged."""
@@ -193,7 +195,7 @@ def restored_given(
     check_fields(sample, FIELDS, entities=len(vocabulary.entities), relations=len(vocabulary.relations))
     training, name = TrainConfig.from_dict(config["training"]), str(config["name"])[:200]
     seed = int(config["seed"])
-    return {"model": GivenModel({}, vocabulary, training, seed, *known, name=name, sample=sample)}
+    return {"model": GivenModel({}, vocabulary, training, seed, *seen, name=name, sample=sample)}
 
 
 def _by_labels(function: Callable[..., Any], vocabulary: Vocabulary) -> Callable[..., Any]:

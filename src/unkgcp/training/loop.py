@@ -78,7 +78,7 @@ class TrainingJob:
     config: TrainConfig
     device: torch.device
     progress: Progress
-    given: Graph  # all facts that the user gave for training
+    all_facts: Graph  # all facts that the user gave for training
     stopping: Graph | None = None  # validation facts that the user gave besides
     kind: type[Model] = Model
     initial: Tables | None = None  # tables to go on from; there may be more rows now
@@ -92,9 +92,9 @@ class TrainingJob:
         if self.stopping is not None:
             return None
         counts = np.bincount(
-            np.concatenate([self.given.head, self.given.tail]), minlength=self.given.n_entities
+            np.concatenate([self.all_facts.head, self.all_facts.tail]), minlength=self.all_facts.n_entities
         )
-        of_relation = np.bincount(self.given.relation, minlength=self.given.n_relations)
+        of_relation = np.bincount(self.all_facts.relation, minlength=self.all_facts.n_relations)
         held = self.validation
         degrees = np.stack([counts[held.head], counts[held.tail], of_relation[held.relation]])
         return np.asarray(1.0 / np.prod(1.0 - 1.0 / np.maximum(degrees, 2), axis=0))
@@ -207,7 +207,10 @@ class Loop:
     def _models(self, interrupted: bool) -> list[Model]:
         """The best models so far, or the present ones where there has been no validation."""
         job = self.job
-        known = KnownFacts.of(job.given), None if job.stopping is None else KnownFacts.of(job.stopping)
+        given_facts = (
+            KnownFacts.of(job.all_facts),
+            None if job.stopping is None else KnownFacts.of(job.stopping),
+        )
         source = self.best.tables if any(self.best.epoch) else self.engine.tables
         models = []
         for i, member in enumerate(self.members):
@@ -225,7 +228,7 @@ class Loop:
                 *seen(job.facts),
                 history,
                 interrupted,
-                *known,
+                *given_facts,
             )
             if config.learns_map:
                 held = job.validation
@@ -322,13 +325,13 @@ class Validator:
         if not quantiles and job.config.negative_weight:
             graphs.append(corrupt(job.validation, job.facts, seed=0, per_fact=2))
         self.weights = [1.0, job.config.negative_weight][: len(graphs)]
-        self.parts = [TripleTensors.of(graph, job.device) for graph in graphs]
+        self.samples = [TripleTensors.of(graph, job.device) for graph in graphs]
         self.size = max(1, CELLS // max(table.shape[-1] for table in engine.tables.values()))
 
     def __call__(self) -> Tensor:
         """The validation error of each member, lower is better: (members,)."""
         with torch.no_grad():
-            errors = [self.error(self._scores(part), part.target[None]) for part in self.parts]
+            errors = [self.error(self._scores(part), part.target[None]) for part in self.samples]
         weighted = [weight * error.mean(1) for weight, error in zip(self.weights, errors, strict=True)]
         return torch.stack(weighted).sum(0) / sum(self.weights)
 

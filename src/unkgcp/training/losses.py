@@ -117,7 +117,7 @@ class Corruptions:
 
     def __init__(self, data: TrainingData, members: list[Member], count: int, filtered: bool) -> None:
         self.data, self.count, self.filtered = data, count, filtered
-        device = data.known.device
+        device = data.fact_keys.device
         self.streams = Streams(members, randomness.NEGATIVE, device, randomness.RETRIES)
         self.slots = torch.arange(2 * count, device=device)
 
@@ -136,12 +136,12 @@ class Corruptions:
         drawn = randomness.below(self.streams.bits(counter), self.data.n_entities)
         if not self.filtered:
             return drawn, torch.ones_like(drawn, dtype=torch.bool)
-        known = self._known(head, relation, tail, drawn)
+        is_fact = self._known(head, relation, tail, drawn)
         for retry in range(1, randomness.RETRIES):
             again = randomness.below(self.streams.bits(counter, retry), self.data.n_entities)
-            drawn = torch.where(known, again, drawn)
-            known = self._known(head, relation, tail, drawn)
-        return drawn, ~known
+            drawn = torch.where(is_fact, again, drawn)
+            is_fact = self._known(head, relation, tail, drawn)
+        return drawn, ~is_fact
 
     def _known(self, head: Tensor, relation: Tensor, tail: Tensor, drawn: Tensor) -> Tensor:
         n, m, (heads, tails) = self.data.n_entities, self.data.n_relations, drawn.chunk(2, -1)
@@ -149,8 +149,8 @@ class Corruptions:
         keys = torch.cat(
             [(heads * m + relation) * n + tail[..., None], (head[..., None] * m + relation) * n + tails], -1
         )
-        place = torch.searchsorted(self.data.known, keys).clamp_max(len(self.data.known) - 1)
-        return self.data.known[place] == keys
+        place = torch.searchsorted(self.data.fact_keys, keys).clamp_max(len(self.data.fact_keys) - 1)
+        return self.data.fact_keys[place] == keys
 
 
 def negative_term(backbone: Backbone, corruptions: Corruptions, weight: float, batch: FactBatch) -> Tensor:

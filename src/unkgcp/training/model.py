@@ -160,8 +160,8 @@ class NoModel(Model):
     @classmethod
     def of(cls, facts: Graph, seed: int = 0) -> NoModel:
         """What `unkgcp.train(facts, model="none")` returns."""
-        known = KnownFacts.of(facts)
-        return cls({}, facts.vocabulary, TrainConfig(NONE), seed, *seen(facts), facts=known)
+        kept = KnownFacts.of(facts)
+        return cls({}, facts.vocabulary, TrainConfig(NONE), seed, *seen(facts), facts=kept)
 
     def score(self, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float32]:
         raise InputError(
@@ -178,7 +178,7 @@ def restored_models(
     config: Mapping[str, Any],
     tensors: Mapping[str, NDArray[np.float32]],
     vocabulary: Vocabulary,
-    known: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    seen_ids: tuple[NDArray[np.bool_], NDArray[np.bool_]],
     kind: type[Model] = Model,
 ) -> dict[str, Model]:
     """All models of a run by their names; ValueError if its files do not fit together.
@@ -194,12 +194,12 @@ def restored_models(
     if training.model == NONE:
         if tables:
             raise ValueError(f"there are tables of {min(tables)!r}, although it was fitted without a model")
-        return {"model": NoModel({}, vocabulary, training, seed, *known)}
+        return {"model": NoModel({}, vocabulary, training, seed, *seen_ids)}
     models = {}
-    for name, own in tables.items():
+    for name, own_tables in tables.items():
         quantile = float(name.removeprefix(QUANTILE)) if name.startswith(QUANTILE) else None
         settings = replace(training, quantile=quantile)
-        models[name] = kind.from_tensors(own, vocabulary, settings, seed, *known)
+        models[name] = kind.from_tensors(own_tables, vocabulary, settings, seed, *seen_ids)
     return models
 
 

@@ -26,7 +26,7 @@ from unkgcp.graph.facts import Graph, Vocabulary, in_vocabulary
 from unkgcp.training import randomness
 from unkgcp.training.batches import Engine, TrainingData
 from unkgcp.training.config import PYKEEN, Member, TrainConfig
-from unkgcp.training.given_model import AT_ONCE, GivenModel, given
+from unkgcp.training.given_model import AT_ONCE, GivenModel, external_model
 from unkgcp.training.losses import Corruptions
 from unkgcp.training.model import Model
 from unkgcp.training.score_map import apply_map, learn_map
@@ -34,31 +34,31 @@ from unkgcp.training.score_map import apply_map, learn_map
 UNUSED = ("regularization", "momentum", "quantile")  # settings without effect on models of PyKEEN
 
 
-def from_pykeen(found: Any, training: Graph, factory: Any = None, *, name: str | None = None) -> GivenModel:
+def from_pykeen(result: Any, training: Graph, factory: Any = None, *, name: str | None = None) -> GivenModel:
     """A model that PyKEEN trained, for `unkgcp.calibrate`.
 
-    found: the result of PyKEEN's `pipeline`, or a model together with the triples factory it was trained with.
+    result: the result of PyKEEN's `pipeline`, or a model together with the triples factory it was trained with.
     `training` are facts with confidences, none of them calibration facts; scores are mapped to [0, 1] by the
     monotone map that fits these confidences best. A run does not keep such a model: give it again to `Predictor.load`.
     """
-    module = getattr(found, "model", found)
-    factory = factory or getattr(found, "training", None)
+    module = getattr(result, "model", result)
+    factory = factory or getattr(result, "training", None)
     if not hasattr(module, "predict_hrt"):
-        raise InputError(f"{type(found).__name__} is no model of PyKEEN, nor what its pipeline returns")
+        raise InputError(f"{type(result).__name__} is no model of PyKEEN, nor what its pipeline returns")
     if getattr(factory, "entity_to_id", None) is None:
         raise InputError(
             "the labels of the model are not known: give the triples factory it was trained with"
         )
     named = factory.entity_to_id, factory.relation_to_id
     vocabulary = Vocabulary.of(*(sorted(ids, key=ids.__getitem__) for ids in named))
-    own = training.over(vocabulary)
-    rows = np.flatnonzero(in_vocabulary(own))
+    facts = training.over(vocabulary)
+    rows = np.flatnonzero(in_vocabulary(facts))
     if 2 * len(rows) < len(training):
         raise InputError(
             f"only {len(rows):,} of {len(training):,} training facts have labels that the PyKEEN model knows: "
             "it was trained on other labels"
         )
-    raw = raw_scores(module, own.head[rows], own.relation[rows], own.tail[rows])
+    raw = raw_scores(module, facts.head[rows], facts.relation[rows], facts.tail[rows])
     if not np.isfinite(raw).all():
         raise InputError("the PyKEEN model gives training facts scores that are no numbers; train it again")
     points = learn_map(raw, training.confidence[rows])
@@ -67,7 +67,7 @@ def from_pykeen(found: Any, training: Graph, factory: Any = None, *, name: str |
         def score(self, head: Any, relation: Any, tail: Any) -> NDArray[np.float32]:
             return apply_map(points, raw_scores(module, head, relation, tail))
 
-    return given(Scored(), vocabulary, training, name=name or f"PyKEEN's {type(module).__name__}")
+    return external_model(Scored(), vocabulary, training, name=name or f"PyKEEN's {type(module).__name__}")
 
 
 def raw_scores(module: Any, head: ArrayLike, relation: ArrayLike, tail: ArrayLike) -> NDArray[np.float64]:
@@ -120,8 +120,8 @@ def _module(config: TrainConfig, entities: int, relations: int, seed: int, devic
     try:
         model_resolver.lookup(name)
     except KeyError:
-        known = ", ".join(sorted(one.__name__ for one in model_resolver))
-        raise InputError(f"PyKEEN has no model {name!r}; it has {known}") from None
+        names = ", ".join(sorted(one.__name__ for one in model_resolver))
+        raise InputError(f"PyKEEN has no model {name!r}; it has {names}") from None
     nothing = torch.zeros((1, 3), dtype=torch.long)
     factory = CoreTriplesFactory.create(nothing, num_entities=entities, num_relations=relations)
     # a seed given to PyKEEN would seed every generator of the process
@@ -158,7 +158,7 @@ class PykeenEngine(Engine):
         for field in UNUSED:
             if getattr(config, field) != getattr(TrainConfig(), field):
                 raise InputError(f"{field} is not for models of PyKEEN; leave it out")
-        device = data.known.device
+        device = data.fact_keys.device
         self.data, self.config, self.seed = data, config, member.seed
         self.module = _module(config, data.n_entities, data.n_relations, member.seed).to(device)
         self.scale = torch.zeros(2, device=device, requires_grad=True)  # logarithm of the slope, offset
@@ -202,7 +202,7 @@ class PykeenEngine(Engine):
     def _corrupted(self, ids: tuple[Tensor, Tensor, Tensor], position: Tensor) -> Tensor:
         """The usable corruptions of facts (b,), at most 2 negatives for each: (n, 3)."""
         head, relation, tail = (column[None] for column in ids)
-        drawn, usable = (found[0] for found in self.corruptions(head, relation, tail, position))
+        drawn, usable = (each[0] for each in self.corruptions(head, relation, tail, position))
         wrong = torch.stack(ids, 1)[:, None].repeat(1, drawn.shape[1], 1)
         count = self.corruptions.count
         wrong[:, :count, 0], wrong[:, count:, 2] = drawn[:, :count], drawn[:, count:]

@@ -180,5 +180,5 @@ class TorchEngine(Engine):
 
 
 def _views(flat: Tensor, like: dict[str, Tensor]) -> dict[str, Tensor]:
-    parts = torch.split(flat, [table.numel() for table in like.values()])
-    return {name: part.view(table.shape) for part, (name, table) in zip(parts, like.items(), strict=True)}
+    pieces = torch.split(flat, [table.numel() for table in like.values()])
+    return {name: part.view(table.shape) for part, (name, table) in zip(pieces, like.items(), strict=True)}

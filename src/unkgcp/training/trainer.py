@@ -28,9 +28,8 @@ from unkgcp.training.model import Model, NoModel, Tables
 if TYPE_CHECKING:
     import torch
 
-CLEARLY = (
-    0.95  # of the error on held-out facts: a model with more regularization is chosen if its error is below
-)
+# of the error on held-out facts: a model with more regularization is chosen if its error is below
+CLEARLY = 0.95
 
 
 def train_many(
@@ -72,22 +71,22 @@ def train_many(
 
     if count < 2:
         raise InputError(f"{count} training facts are too few to train on; give at least two")
-    given, stopping = facts, validation
+    all_facts, stopping = facts, validation
     if validation is None:
         facts, validation = hold_out_known(facts, config.validation_fraction)
     config = config.for_size(count)
     job = TrainingJob(
-        facts, validation, softlogic, config, where, progress or Silent(), given, stopping, kind, initial
+        facts, validation, softlogic, config, where, progress or Silent(), all_facts, stopping, kind, initial
     )
     path = None if checkpoint_path is None else Path(checkpoint_path)
     if not has_compiled_kernel(config, where, softlogic):
         return Loop(job, list(members), False, path, resume).train()
     models: list[Model] = []
     for i, member in enumerate(members):
-        own = path
+        member_path = path
         if path is not None and len(members) > 1:
-            own = path.with_name(f"{path.stem}-{i}{path.suffix}")
-        models += Loop(job, [member], True, own, resume).train()
+            member_path = path.with_name(f"{path.stem}-{i}{path.suffix}")
+        models += Loop(job, [member], True, member_path, resume).train()
         if models[-1].interrupted and i + 1 < len(members):
             raise KeyboardInterrupt
     return models

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,58 +43,38 @@ def watch(
     they set the thresholds themselves) and `begun` (how often the test has begun). Other callers of the file wait.
     """
     with _locked(state):
-        kept, vocabulary = _read(state, settings), predictor.model.vocabulary
-        updates, reference = (
-            len(predictor.provenance.get("updates", ())),
-            reference_of(predictor, calibration),
-        )
+        updates, vocabulary = len(predictor.provenance.get("updates", ())), predictor.model.vocabulary
+        reference = reference_of(predictor, calibration)
         held = (predictor.method.held_out() if calibration is None else calibration).over(vocabulary)
-        marks, held_marks, arrived = _marks(reference), _marks(held), _marks(facts)
-        begun, base, counted, trained = 1, list[str](), reference[:0], np.zeros(0, np.bool_)
-        if kept is not None:
-            begun, base, counted = kept["begun"], kept["calibration"], _counted(kept, vocabulary)
-            trained = np.array(kept["trained"], np.bool_)
-            if 2 * len(set(held_marks) & set(base)) < len(set(base)):
-                raise InputError(f"{state} belongs to another run; name another file")
-        # facts that must be compared with and are no longer held out by the run: counted ones can be added
-        expected = Counter([*base, *_marks(counted)])
-        added = _rows_of(expected - Counter(held_marks), _marks(counted))
-        learned_since = (
-            _in_training(predictor, counted) & ~trained & (kept is not None and updates > kept["updates"])
-        )
-        if (expected - Counter(held_marks)).total() > added.sum() or learned_since.any():
-            kept, begun, base, expected = None, begun + 1, [], Counter()
-            counted, trained, added = counted[:0], trained[:0], added[:0]
-        new = ~np.isin(arrived, [*_marks(counted), *(base if updates else [])])
-        # facts that an update has held out are calibration facts now; the others of the same file it has learned from
-        apart = np.isin(marks, np.array(arrived)[new]) & (updates > 0)
+        course = _course(predictor, state, settings, held, updates)
+        held_marks, arrived, counted = _marks(held), np.array(_marks(facts)), _marks(course.counted)
+        new = ~np.isin(arrived, [*counted, *(course.calibration if updates else [])])
         learned = new & (updates > 0) & _in_training(predictor, facts) & ~np.isin(arrived, held_marks)
-        if kept is None:
-            base = [mark for mark, is_apart in zip(marks, apart, strict=True) if not is_apart]
-            compared = reference[~apart]
-        else:
-            others = reference[~apart & ~np.isin(marks, list(expected))]
-            compared = concatenate([held[_rows_of(expected, held_marks)], others, counted[added]])
-        watched = None if kept is None else kept["watched"]
-        monitor = Monitor(predictor, calibration=compared, watched=watched, **settings)
-        monitor.spend(1 / (begun * (begun + 1)))
-        if kept is not None:
+        # facts that an update has held out are calibration facts now; the others of the same file it has learned from
+        marks = np.array(_marks(reference))
+        apart = np.isin(marks, arrived[new]) & (updates > 0)
+        others = ~apart & ~np.isin(marks, [*course.calibration, *counted])
+        compared = concatenate([held[_rows_of(course.expected, held_marks)], reference[others], course.added])
+        kept = course.kept
+        monitor = Monitor(predictor, calibration=compared, watched=kept.get("watched"), **settings)
+        monitor.spend(1 / (course.begun * (course.begun + 1)))
+        if kept:
             monitor.resume(kept)
         before, tested = monitor.facts, facts[new & ~learned].over(vocabulary)
         monitor.update(tested, tested.truth)
-        calls = (0 if kept is None else kept["calls"]) + (monitor.facts > before)
+        calls = kept.get("calls", 0) + (monitor.facts > before)
         if monitor.facts > before:
             tested = tested[in_vocabulary(tested)]
             content = {
                 "format": FORMAT,
                 "settings": settings,
                 "calls": calls,
-                "begun": begun,
+                "begun": course.begun,
                 "updates": updates,
                 "watched": list(monitor.relations),
-                "calibration": base,
-                "counted": concatenate([counted, tested]).table().to_pydict(),
-                "trained": [*trained.tolist(), *_in_training(predictor, tested).tolist()],
+                "calibration": course.calibration if kept else marks[~apart].tolist(),
+                "counted": concatenate([course.counted, tested]).table().to_pydict(),
+                "trained": [*course.trained.tolist(), *_in_training(predictor, tested).tolist()],
                 **monitor.state(),
             }
             write_text(state, json.dumps({**content, "checksum": _checksum(content)}, allow_nan=False) + "\n")
@@ -105,8 +85,53 @@ def watch(
         "new": int(new.sum()),
         "learned": int(learned.sum()),
         "calibrating": bool(apart.any()),
-        "begun": begun,
+        "begun": course.begun,
     }
+
+
+class Course(NamedTuple):
+    """How far a test has come, in the ids of the run as it is now.
+
+    kept: the content of its file, empty for a test that begins. begun: how often it has begun. calibration: the marks
+    of the calibration facts that it began with. counted: the facts that were tested. trained: which of these were
+    training facts then. added: those that calibration facts are compared with too, because the run holds them no more.
+    """
+
+    kept: dict[str, Any]
+    begun: int
+    calibration: list[str]
+    counted: Graph
+    trained: NDArray[np.bool_]
+    added: Graph
+
+    @property
+    def expected(self) -> Counter[str]:
+        """The marks of all facts that a test which goes on must be compared with."""
+        return Counter([*self.calibration, *_marks(self.counted)])
+
+
+def _course(
+    predictor: Predictor,
+    state: str | os.PathLike[str],
+    settings: Mapping[str, Any],
+    held: Graph,
+    updates: int,
+) -> Course:
+    """The test in a file. It begins once more if the run has lost facts that it needs, or has learned from some."""
+    kept, none = _read(state, settings), held[:0]
+    if kept is None:
+        return Course({}, 1, [], none, np.zeros(0, np.bool_), none)
+    counted, trained = _counted(kept, predictor.model.vocabulary), np.array(kept["trained"], np.bool_)
+    held_marks, first = _marks(held), set(kept["calibration"])
+    if 2 * len(first.intersection(held_marks)) < len(first):
+        raise InputError(f"{state} belongs to another run; name another file")
+    course = Course(kept, kept["begun"], kept["calibration"], counted, trained, none)
+    missing = course.expected - Counter(held_marks)
+    added = _rows_of(missing, _marks(counted))
+    learned_since = _in_training(predictor, counted) & ~trained & (updates > kept["updates"])
+    if missing.total() > added.sum() or learned_since.any():
+        return Course({}, kept["begun"] + 1, [], none, trained[:0], none)
+    return course._replace(added=counted[added])
 
 
 def _rows_of(missing: Counter[str], marks: Sequence[str]) -> NDArray[np.bool_]:

@@ -55,9 +55,9 @@ def write_report(
     of your own, which such a run does not keep.
     """
     matplotlib()  # an error without it comes before the work
-    found = diagnose(*_run_and_data(directory, data, reading, model), confidence)
+    diagnosis = diagnose(*_run_and_data(directory, data, reading, model), confidence)
     target = Path(directory) / "report.html" if output is None else Path(output)
-    write_text(target, report_page(found))
+    write_text(target, report_page(diagnosis))
     return target
 
 
@@ -149,9 +149,9 @@ def _tiles(d: Diagnosis) -> Html:
         if d.result["promised"]
         else "no promise"
     )
-    found = weakest(figures["slices"])
-    by, worst = found or ("", {"coverage": None, "band": None})
-    where = slice_words(by, worst, figures["slices"][by]) if found else "no slice is large enough"
+    weakest_slice = weakest(figures["slices"])
+    by, worst = weakest_slice or ("", {"coverage": None, "band": None})
+    where = slice_words(by, worst, figures["slices"][by]) if weakest_slice else "no slice is large enough"
     below = below_band(worst)
     return tiles(
         [

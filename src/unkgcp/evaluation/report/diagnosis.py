@@ -73,14 +73,14 @@ def diagnose(predictor: Predictor, dataset: Dataset, confidence: float = 0.9) ->
         )
     result, place = judge(answers), shown.index(confidence)
     level, rows = result["levels"][place], answers.at(place)
-    given = {
+    slices = {
         by: [
             {**row, "name": _range(row["from"], row["to"], digits)} for row in level["positive"]["slices"][by]
         ]
         for by, digits in (("doubt", 3), ("degree", 0))
     }
     return Diagnosis(
-        confidence, answers, result, level, rows, given | _more_slices(answers, rows, confidence)
+        confidence, answers, result, level, rows, slices | _more_slices(answers, rows, confidence)
     )
 
 
@@ -102,6 +102,6 @@ def _more_slices(
     cut = [by_relation, Slices("prediction", named, tenths.member)]
     (bands,) = bands_of([part.member for part in cut], answers.sizes, [confidence])
     if answers.sizes is not None:  # facts without calibration facts have the whole range, which covers
-        bands = [[[1.0, 1.0] if band is None else band for band in own] for own in bands]
+        bands = [[[1.0, 1.0] if band is None else band for band in of_one_way] for of_one_way in bands]
     scores = metrics.interval_scores(rows.truth, rows.lower, rows.upper, confidence)
     return figures_of(cut, (rows.inside, rows.width, scores), bands)

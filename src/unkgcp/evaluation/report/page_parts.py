@@ -124,10 +124,10 @@ def bar(interval: tuple[float, float], prediction: float, truth: tuple[float, fl
 
     inside = lower <= first and last <= upper
     true = f"{first:.2f}" if first == last else f"{first:.2f} to {last:.2f}"
-    said = f"interval {lower:.2f} to {upper:.2f}, predicted {prediction:.2f}, true {true}"
+    description = f"interval {lower:.2f} to {upper:.2f}, predicted {prediction:.2f}, true {true}"
     drawn = f"M{at(first)} 1.5V14.5" + ("" if first == last else f"H{at(last)}V1.5")
     return Html(
-        f'<svg class="bar" role="img" aria-label="{text(said)}" viewBox="0 0 160 16">'
+        f'<svg class="bar" role="img" aria-label="{text(description)}" viewBox="0 0 160 16">'
         f'<path class="axis" d="M4 8H156M4 5V11M156 5V11"/>'
         f'<path class="span" d="M{at(lower)} 8H{max(at(upper), at(lower) + 0.5)}"/>'
         f'<circle class="guess" cx="{at(prediction)}" cy="8" r="3.2"/>'

@@ -77,14 +77,14 @@ def promise_section(d: Diagnosis) -> Section:
     method, record = predictor.method, predictor.provenance
     looked_at = str(record.get("early_stopping", "unknown facts")).removeprefix("on ")
     stopping = "" if predictor.model.called == NONE else f" Early stopping looked at {looked_at}."
-    parts = [
+    paragraphs = [
         paragraph(
             tag("strong", "Promise. "),
             f"{predictor.guarantee[0].upper()}{predictor.guarantee[1:]}; calibrated on {counted(method.size, 'fact')}.",
         )
     ]
     if d.intervals:
-        parts.append(
+        paragraphs.append(
             paragraph(
                 tag("strong", "Confidences are intervals. "),
                 "A fact counts as covered where both ends of its true confidence lie in the interval predicted; errors "
@@ -93,7 +93,7 @@ def promise_section(d: Diagnosis) -> Section:
         )
     if d.result["promised"]:
         average = f"over the queries {method.within}" if method.within else "over all queries"
-        parts += [
+        paragraphs += [
             paragraph(
                 tag("strong", "What it means. "),
                 "The true confidence lies in the interval with at least the probability asked for, whatever the model "
@@ -106,7 +106,7 @@ def promise_section(d: Diagnosis) -> Section:
             ),
         ]
     if d.figures["band"] is not None:
-        parts.append(
+        paragraphs.append(
             paragraph(
                 "What chance allows is exact: hits among the test facts are beta-binomial given the size of the "
                 "calibration set, and fall outside of it once in a thousand times. Equal values, and several groups "
@@ -115,7 +115,7 @@ def promise_section(d: Diagnosis) -> Section:
             )
         )
     if record.get("protocol") == "paper":
-        parts.append(
+        paragraphs.append(
             paragraph(
                 "This run follows the paper's protocol: the calibration facts also chose the model, "
                 "so the promise is not strict.",
@@ -123,8 +123,8 @@ def promise_section(d: Diagnosis) -> Section:
             )
         )
     if record.get("stopped"):
-        parts.append(paragraph(f"Training ended early: {record['stopped']}.", class_="caution"))
-    body = [beside(tag("div", *parts), _level_figure(d))]
+        paragraphs.append(paragraph(f"Training ended early: {record['stopped']}.", class_="caution"))
+    body = [beside(tag("div", *paragraphs), _level_figure(d))]
     return Section("promise", "What is promised, and what came of it", body, "Promise")
 
 
@@ -226,10 +226,10 @@ def _dots(d: Diagnosis, by: str, title: str, what: str, axis: Mapping[str, Any])
     bands = [row["band"] for row in shown] if banded else None
     drawing = draw_slices(names, counts, coverages, d.confidence, bands, title=title, **axis)
     below = [row for row in rows if below_band(dict(row))]
-    said = f"None of {len(rows):,} is covered less than chance would allow."
+    sentence = f"None of {len(rows):,} is covered less than chance would allow."
     if below:
-        said = f"{len(below):,} of {len(rows):,} are covered less than chance would allow (✗)."
-    return figure(drawing, f"slices-{by}", f"{what}. {said if banded else ''}", f"Coverage {title}")
+        sentence = f"{len(below):,} of {len(rows):,} are covered less than chance would allow (✗)."
+    return figure(drawing, f"slices-{by}", f"{what}. {sentence if banded else ''}", f"Coverage {title}")
 
 
 def _relation_table(relations: Sequence[Mapping[str, Any]]) -> Html:
@@ -262,7 +262,7 @@ def choice_section(d: Diagnosis) -> Section:
         right, total = int((chosen & good).sum()), int(chosen.sum())
         wrong = number(1 - right / total if total else None)
         table.add(percent(share), f"{total:,}", wrong, number(right / max(int(good.sum()), 1)))
-    said = paragraph(
+    explanation = paragraph(
         tag("code", f"unkgcp predict --select '{CONDITION}' --fdr SHARE"),
         " chooses triples so that the expected share of wrong ones among the chosen is at most what was asked for, "
         "over calibration facts and candidates together. Here it chooses among the test facts.",
@@ -272,7 +272,7 @@ def choice_section(d: Diagnosis) -> Section:
         "promised for a part of the chosen ones.",
         class_="note",
     )
-    return Section("choosing", title, [said, table.html(), note], name)
+    return Section("choosing", title, [explanation, table.html(), note], name)
 
 
 # Single facts, by their labels, with their intervals drawn.
@@ -380,11 +380,13 @@ def provenance_section(predictor: Predictor) -> Section:
     body = [_record({name: value for name, value in rows.items() if value not in (None, "")}, "record")]
     folded = {"Training settings": settings, "SHA-256 of the data": data.get("hashes", {})}
     body += [
-        tag("details", tag("summary", title), _record(found)) for title, found in folded.items() if found
+        tag("details", tag("summary", title), _record(entries))
+        for title, entries in folded.items()
+        if entries
     ]
     return Section("provenance", "Where it comes from", body)
 
 
-def _record(found: Mapping[str, Any], class_: str | None = None) -> Html:
-    rows = [(label(name), label(str(value))) for name, value in found.items()]
+def _record(entries: Mapping[str, Any], class_: str | None = None) -> Html:
+    rows = [(label(name), label(str(value))) for name, value in entries.items()]
     return FigureTable(["", ""], rows, text_columns=(0, 1)).html(class_=class_)

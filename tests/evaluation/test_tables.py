@@ -22,7 +22,15 @@ def test_a_table_in_three_forms() -> None:
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(None, "-"), (float("nan"), "-"), (0.12345, "0.123"), (-0.0004, "0.000"), (-0.5, "-0.500")],
+    [
+        (None, "-"),
+        (float("nan"), "-"),
+        (0.12345, "0.123"),
+        (0.00047, "0.00047"),
+        (1e-9, "0.000"),
+        (-0.0004, "0.000"),
+        (-0.5, "-0.500"),
+    ],
 )
 def test_numbers(value: float | None, shown: str) -> None:
     assert number(value) == shown

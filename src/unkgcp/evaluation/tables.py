@@ -147,10 +147,15 @@ def latex_text(value: str) -> str:
 # Numbers as texts.
 
 
+SMALLEST_SHOWN = 1e-6  # what is smaller is shown as zero
+
+
 def number(value: float | None, digits: int = 3) -> str:
-    """A figure, or a dash where there is none; never a zero with a minus sign."""
+    """A figure, or a dash where there is none; never a zero with a minus sign, and small ones with two digits."""
     if value is None or math.isnan(value):
         return "-"
+    if SMALLEST_SHOWN <= value < 10.0 ** (1 - digits):
+        digits = 1 - math.floor(math.log10(value))
     return f"{value:.{digits}f}" if round(value, digits) else f"{0:.{digits}f}"
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -227,8 +227,6 @@ def found_in(first: AnyInts, minor: AnyInts, major: NDArray[Any], wanted: NDArra
 @dataclass(frozen=True, eq=False)
 class FactGroups:
     """N facts sorted by the ids that they are grouped by, and by value within a group."""
-
-    ARRAYS: ClassVar = ("first", "minor", "codes", "large", "sums")
 
     values: Values
     frequent: Ints

@@ -11,7 +11,7 @@ never used. Rows to learn from are made by asking some facts of the graph withou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -64,11 +64,6 @@ class View:
     """Whether the shares of frequent values in this group are features."""
     suggested: bool = False
     """Whether the shares of the suggested values in this group are features."""
-
-    @property
-    def grouped(self) -> str:
-        """A name for the grouping of the facts; views with the same key share their groups."""
-        return "groups-" + "-".join(map(str, self.key))
 
 
 VIEWS = (
@@ -176,30 +171,6 @@ class Evidence:
     @cached_property
     def neighbours(self) -> Neighbours:
         return Neighbours.of(self.both_ways)
-
-    def index(self) -> dict[str, NDArray[Any]]:
-        """Pairs, neighbours and groups as plain arrays, for `use_index` in other processes."""
-        index = {f"pairs.{name}": getattr(self.pairs, name) for name in Pairs.ARRAYS}
-        index |= {f"neighbours.{name}": getattr(self.neighbours, name) for name in Neighbours.ARRAYS}
-        for view, groups in zip(VIEWS, self.groups, strict=True):
-            index |= {f"{view.grouped}.{name}": getattr(groups, name) for name in FactGroups.ARRAYS}
-        return index
-
-    def use_index(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take the arrays that `index` gave for the same facts instead of making them; they may be memory-mapped."""
-
-        def under(name: str, kind: type[Pairs | Neighbours | FactGroups]) -> dict[str, Any]:
-            return {array: arrays[f"{name}.{array}"] for array in kind.ARRAYS}
-
-        limits, made = _limits(self.train), {}
-        for view in VIEWS:
-            sizes = tuple(limits[each] for each in view.key)
-            made[view.key] = FactGroups(self.values, self.top, sizes, **under(view.grouped, FactGroups))
-        vars(self).update(
-            pairs=Pairs(self.train.n_relations, **under("pairs", Pairs)),
-            neighbours=Neighbours(**under("neighbours", Neighbours)),
-            groups=tuple(made[view.key] for view in VIEWS),
-        )
 
     def over(self, part: Graph) -> Evidence:
         """The same features from a part of the facts; the shares are those of the same values."""

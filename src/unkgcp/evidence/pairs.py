@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,8 +49,6 @@ class Candidates(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """The facts of each unordered pair of entities; facts equal in value, relation and direction are one entry."""
-
-    ARRAYS: ClassVar = ("first", "larger", "starts", "code", "relation", "downward", "count")
 
     n_relations: int
     first: AnyInts

@@ -22,7 +22,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -64,6 +64,24 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         with suppress(OSError):  # where it could not be made there is nothing to remove
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Wait until no other program holds the lock of the folder of this path, and keep others waiting meanwhile.
+
+    The system lets go of the lock when the program that holds it ends, in whatever way. Some systems have none.
+    """
+    with ExitStack() as held:
+        with suppress(ImportError, OSError):
+            import fcntl
+
+            folder = Path(path).absolute().parent
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(folder, os.O_RDONLY)
+            held.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def digest(path: str | os.PathLike[str]) -> str:

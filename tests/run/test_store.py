@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -276,6 +278,27 @@ class TestTarget:
         with pytest.raises(InputError, match="was written by another program meanwhile; do it again"):
             second.save(run, replaces=second.digest)
         assert Predictor.load(run).provenance["note"] == "first"
+
+    def test_of_two_that_replace_a_run_at_once_one_is_refused(
+        self, run: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(
+            files, "sync", lambda path: time.sleep(0.2)
+        )  # between the check and the replacement
+        first, second = Predictor.load(run), Predictor.load(run)
+        second.provenance["note"] = "second"
+
+        def refusal(one: Predictor) -> str:
+            try:
+                one.save(run, replaces=one.digest)
+            except InputError as error:
+                return str(error)
+            return ""
+
+        with ThreadPoolExecutor(2) as threads:
+            said = sorted(threads.map(refusal, (first, second)))
+        assert said[0] == ""
+        assert "was written by another program meanwhile" in said[1]
 
 
 # One run takes the place of another.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import numpy as np
@@ -105,3 +109,63 @@ def test_a_busy_service_is_asked_again(good: Predictor, monkeypatch: pytest.Monk
         with pytest.raises(InputError, match="401"):
             unkgcp.Client(place).interval([("a", "b", "c")])
     assert pauses == [1.0, 1.5]
+
+
+@contextmanager
+def replying(*replies: tuple[int, dict[str, str], str]) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """A server that gives these replies, one after the other; its address, and the headers that it was sent."""
+    left, sent = list(replies), []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            sent.append(dict(self.headers))
+            status, headers, content = left.pop(0)
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(content)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content.encode())
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", sent
+        finally:
+            server.shutdown()
+
+
+def test_a_token_is_for_one_service_and_no_error_tells_it() -> None:
+    with (
+        replying((200, {}, "{}")) as (other, sent_there),
+        replying((302, {"Location": f"{other}/v1/about"}, "")) as (address, sent),
+    ):
+        assert unkgcp.Client(address, token="hunter2\n").about == {}
+    assert sent[0]["Authorization"] == "Bearer hunter2"
+    assert "Authorization" not in sent_there[0]
+    for secret in (
+        "http://user:hunter2@127.0.0.1:9",
+        "http://127.0.0.1:9/?key=hunter2",
+        "http://127.0.0.1:9",
+    ):
+        with pytest.raises(ConnectionError) as error:
+            _ = unkgcp.Client(secret, token="hunter2\nhunter2").about
+        assert "hunter2" not in str(error.value)
+
+
+def test_what_a_proxy_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many requests are asked again; a page of its own is no answer."""
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    replies = [
+        (429, {"Retry-After": "2"}, "slower"),
+        (200, {}, json.dumps({"run": "r"})),
+        (200, {}, "<html>"),
+    ]
+    with replying(*replies) as (address, _):
+        assert unkgcp.Client(address).about == {"run": "r"}
+        with pytest.raises(ConnectionError, match="no service can be reached"):
+            _ = unkgcp.Client(address).about
+    assert pauses == [2.0]

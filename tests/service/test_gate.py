@@ -163,9 +163,12 @@ def test_the_access_log_has_a_line_of_json_for_each_request(predictor, tmp_path)
         )
         path.rename(tmp_path / "access.log.1")  # a rotation
         strange = client.get("/v1/nothing?secret=1", headers={"X-Request-ID": "two\twords"})
-    first, second = (json.loads((tmp_path / name).read_text()) for name in ("access.log.1", "access.log"))
+        foreign = client.get("/v1/nothing", headers={"X-Request-ID": "q-ü".encode("latin-1")})
+    lines = [(tmp_path / name).read_text().splitlines() for name in ("access.log.1", "access.log")]
+    first, second = (json.loads(one[0]) for one in lines)
     assert (first["id"], first["path"], first["status"], first["triples"]) == ("q-7", "/v1/intervals", 200, 3)
     assert first["ms"] > 0
     assert asked.headers["x-request-id"] == "q-7"
     assert (second["path"], second["status"]) == ("/v1/nothing", 404)
     assert second["id"] == strange.headers["x-request-id"] != "two\twords"
+    assert re.fullmatch("[0-9a-f]{32}", foreign.headers["x-request-id"])

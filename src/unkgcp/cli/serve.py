@@ -88,11 +88,8 @@ def command(
 
     logging.basicConfig(format="%(asctime)s unkgcp: %(message)s", datefmt=TIME, level=logging.ERROR)
     logging.getLogger("unkgcp.service").setLevel(logging.WARNING)
-    values = {**config, **_variables()}
-    if allowed_host:
-        values["allowed_host"] = allowed_host
-    if access_log is not None:
-        values["access_log"] = access_log
+    options = {"allowed_host": allowed_host, "access_log": access_log}
+    values = {**config, **_variables(), **{name: value for name, value in options.items() if value}}
     values["root_path"] = values.get("root_path", "").rstrip("/")
     values["cors_origin"] = tuple(values.get("cors_origin", ()))
     secret = os.environ.get(TOKEN_VARIABLE) if token_file is None else token_file.read()

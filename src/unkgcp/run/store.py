@@ -40,6 +40,7 @@ from unkgcp.files import (
     check_place,
     digest_of,
     joined,
+    locked,
     read_container,
     reading,
     under,
@@ -155,7 +156,8 @@ def save(
 
 def _replace(folder: Path, arrays: Arrays, about: Mapping[str, Any], replaces: str | None) -> None:
     """Write the file of a run under a temporary name, load it once, and put it in its place."""
-    with atomic_path(folder / RUN) as path:
+    # between two writers that replace the same run, the second must see what the first wrote
+    with locked(folder / RUN), atomic_path(folder / RUN) as path:
         write_container(path, FORMAT, arrays, about)
         container = read_container(path, FORMAT, REMEDY)
         with reading(folder / RUN, "this run cannot be written, and nothing was replaced"):

@@ -3,7 +3,8 @@
 >>> client = unkgcp.Client("http://127.0.0.1:8000/")                          # doctest: +SKIP
 >>> client.interval([("TP53", "binding", "MDM2")], confidence=0.9).lower      # doctest: +SKIP
 
-Large requests are sent in pieces. What a busy service refuses for a moment (503 with `Retry-After`) is asked again.
+Large requests are sent in pieces. What a busy service or its proxy refuses for a moment (503 or 429, with
+`Retry-After`) is asked again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pyarrow as pa
 
-from unkgcp.errors import InputError
+from unkgcp.errors import InputError, public
 from unkgcp.graph.kinds import KINDS
 from unkgcp.graph.objects import labels_of
 from unkgcp.methods.intervals import BASES, STATUSES, Intervals
@@ -32,6 +33,7 @@ from unkgcp.run.answers import LABELS
 TYPES: dict[str, Any] = dict.fromkeys(("score", "belief", "other_belief"), np.float32)
 TYPES |= dict.fromkeys(("no_fact", "presumes_fact"), np.bool_)
 CODED = {"status": ("code", STATUSES), "promise": ("basis", BASES), "kind": ("kind", KINDS)}
+BUSY = (429, 503)  # from a proxy that limits the rate, and from the service
 LONGEST_PAUSE = 10.0  # seconds before a request is sent again
 Level = float | Sequence[float]
 
@@ -52,7 +54,7 @@ class Client:
         retries: int = 5,
     ) -> None:
         self._base = address.rstrip("/") + (f"/runs/{quote(run, safe='')}" if run else "") + "/v1/"
-        self._token, self._timeout, self._retries = token, timeout, retries
+        self._token, self._timeout, self._retries = token and token.strip(), timeout, retries
 
     @cached_property
     def about(self) -> dict[str, Any]:
@@ -132,23 +134,25 @@ class Client:
 
     def _ask(self, path: str, body: Any = None) -> Any:
         """The answer of the service; InputError with its sentence where it refuses the question."""
-        headers = {"Content-Type": "application/json"}
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
         data = None if body is None else json.dumps(body).encode()
+        request = Request(self._base + path, data, {"Content-Type": "application/json"})
+        if self._token is not None:  # for this service alone, not for another that it may point to
+            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        name = public(self._base)
         for attempt in range(self._retries + 1):
             try:
-                with urlopen(Request(self._base + path, data, headers), timeout=self._timeout) as reply:
+                with urlopen(request, timeout=self._timeout) as reply:
                     return json.load(reply)
             except HTTPError as error:
                 pause = error.headers.get("Retry-After", "")
                 sentence = _detail(error)
-                if error.code != 503 or not pause.isdecimal() or attempt == self._retries:
+                if error.code not in BUSY or not pause.isdecimal() or attempt == self._retries:
                     kind = InputError if 400 <= error.code < 500 else ConnectionError
-                    raise kind(f"{self._base} answers {error.code}: {sentence}") from None
+                    raise kind(f"{name} answers {error.code}: {sentence}") from None
                 time.sleep(min(float(pause) * 1.5**attempt, LONGEST_PAUSE))
-            except URLError as error:
-                raise ConnectionError(f"no service can be reached at {self._base}: {error.reason}") from None
+            except (URLError, ValueError) as error:
+                why = getattr(error, "reason", "what answers there is none")
+                raise ConnectionError(f"no service can be reached at {name}: {why}") from None
         raise AssertionError  # the last attempt returns or raises
 
 

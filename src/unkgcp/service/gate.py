@@ -42,7 +42,7 @@ HEADERS = [
 ]
 PROBES = ("/health", "/ready")  # answered whatever the host name is: those who ask know the address alone
 PORT = re.compile(r":\d+$")
-REQUEST_ID = re.compile(r"[\w.:-]{1,64}")
+REQUEST_ID = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 
 
 class Metrics:

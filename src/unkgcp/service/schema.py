@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 DEFAULT_LEVEL = 0.9
 MAX_LEVELS = 20
@@ -20,6 +20,8 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 OpenShare = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Label = Annotated[str, Field(max_length=LONGEST_LABEL)]
 Triple = Annotated[list[Label], Field(min_length=3, max_length=3)]
+# nothing is looked at after the first wrong one: a sentence for each of a million would take seconds
+Triples = Annotated[list[Triple], FailFast()]
 Levels = Share | Annotated[list[Share], Field(min_length=1, max_length=MAX_LEVELS)]
 Numbers = list[float | None] | list[list[float | None]]
 
@@ -31,14 +33,14 @@ class Document(BaseModel):
 class IntervalsRequest(Document):
     """Triples of labels, and the level of their intervals; several levels give a list of ends for each triple."""
 
-    triples: list[Triple] = Field(examples=[[["head", "relation", "tail"]]])
+    triples: Triples = Field(examples=[[["head", "relation", "tail"]]])
     confidence: Levels = DEFAULT_LEVEL
 
 
 class SelectRequest(IntervalsRequest):
     """Candidates, and what is asked of them: `confidence >= 0.7`, `0.3 <= confidence < 0.7`."""
 
-    triples: list[Triple] = Field(min_length=1)
+    triples: Triples = Field(min_length=1)
     condition: Annotated[str, Field(max_length=200, examples=["confidence >= 0.7"])]
     fdr: OpenShare | Annotated[list[OpenShare], Field(min_length=1, max_length=MAX_LEVELS)] = 0.1
 

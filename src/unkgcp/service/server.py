@@ -94,9 +94,9 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
-        why = error.strerror or str(error)
         raise InputError(
-            f"cannot listen on {host} port {port} ({why}); choose another with --host or --port"
+            f"cannot listen on {host} port {port} ({error.strerror or error}); "
+            "choose another with --host or --port"
         ) from None
 
 

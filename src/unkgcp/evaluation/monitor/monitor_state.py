@@ -7,8 +7,7 @@ import json
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor.promise_monitor import Monitor, reference_of
-from unkgcp.files import write_text
+from unkgcp.files import locked, write_text
 from unkgcp.graph.facts import Graph, Vocabulary, concatenate, contained, in_vocabulary
 from unkgcp.methods.method import training_facts
 from unkgcp.run.predictor import Predictor
@@ -42,7 +41,7 @@ def watch(
     update has learned from them), `calibrating` (whether the others are calibration facts since an update, so that
     they set the thresholds themselves) and `begun` (how often the test has begun). Other callers of the file wait.
     """
-    with _locked(state):
+    with locked(state):
         updates, vocabulary = len(predictor.provenance.get("updates", ())), predictor.model.vocabulary
         reference = reference_of(predictor, calibration)
         held = (predictor.method.held_out() if calibration is None else calibration).over(vocabulary)
@@ -167,24 +166,6 @@ def _in_training(predictor: Predictor, facts: Graph) -> NDArray[np.bool_]:
     if train is None:
         return np.zeros(len(facts), np.bool_)
     return in_vocabulary(facts) & contained(facts.keys, np.unique(train.keys))
-
-
-@contextmanager
-def _locked(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Wait until no other program works with a state in this folder, and keep others waiting meanwhile.
-
-    The system lets go of the lock when the program that holds it ends, in whatever way.
-    """
-    import fcntl
-
-    folder = Path(path).absolute().parent
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _read(path: str | os.PathLike[str], settings: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -41,6 +41,12 @@ CALLS = [
     (["predict", "run", "facts.tsv", "-o", "facts.tsv/x.tsv"], NOT_THERE),
     (["conformalize", "--calibration", "table.csv", "--input", "table.csv", "-o", "table.csv/x.csv"], NOT_THERE),
     (["monitor", "run", "facts.tsv", "--state", "facts.tsv/x.json"], NOT_THERE),
+    (["predict", "run", "facts.tsv", "-o", "s3://u:key@b/o.xyz?s=key"], "unkgcp: s3://b/o.xyz does not end in"),
+    (["predict", "run", "facts.tsv", "-o", "s3://u:key@b/o?s=key", "--engine", "ray"],
+     "unkgcp: s3://b/o does not end in"),
+    (["conformalize", "--calibration", "table.csv", "--input", "table.csv", "-o", "s3://u:key@b/o?s=key"],
+     "unkgcp: s3://b/o does not end in"),
+    (["data", "fetch", "https://u:key@host/cn15k?s=key"], "under the name 'https://host/cn15k';"),
 ]  # fmt: skip
 
 

@@ -130,8 +130,8 @@ def _check_scale(predictor: Predictor, run: str, facts: str, reading: dict[str, 
     scale = predictor.provenance.get("data", {}).get("options", {}).get("scale")
     if scale and "scale" not in reading:
         raise InputError(
-            f"the confidences of {run} were scaled when they were read; say how those of {facts} are to be, with "
-            "--confidence-scale as then, or none if they lie in [0, 1] as the run's do now"
+            f"the confidences of {run} were scaled when they were read; say how those of {public(facts)} are to be, "
+            "with --confidence-scale as then, or none if they lie in [0, 1] as the run's do now"
         )
 
 

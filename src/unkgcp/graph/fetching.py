@@ -92,7 +92,7 @@ def fetch(
     """
     if name not in OFFICIAL:
         raise InputError(
-            f"there is nothing to fetch under the name {name!r}; the names are {', '.join(OFFICIAL)}"
+            f"there is nothing to fetch under the name {public(name)!r}; the names are {', '.join(OFFICIAL)}"
         )
     if url is not None and urlsplit(url).scheme not in ("http", "https"):
         raise InputError(

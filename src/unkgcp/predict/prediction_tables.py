@@ -15,7 +15,7 @@ import pyarrow as pa
 from unkgcp.conformal.ranks import percent, rank
 from unkgcp.conformal.scores import recipe_names
 from unkgcp.conformal.split import SmallCalibrationWarning, SmallGroupWarning, SplitConformal
-from unkgcp.errors import InputError
+from unkgcp.errors import InputError, public
 from unkgcp.files import standard_output
 from unkgcp.tabular.query_files import Table
 from unkgcp.tabular.writer import check_target, write_at_the_end, write_file
@@ -50,7 +50,7 @@ def conformalize(
     else:
         if not output.lower().removesuffix(".gz").endswith(ENDINGS):
             raise InputError(
-                f"{output} does not end in {', '.join(ENDINGS)}, or one of them and .gz; "
+                f"{public(output)} does not end in {', '.join(ENDINGS)}, or one of them and .gz; "
                 "its ending says how to write it"
             )
         check_target(output)

@@ -42,7 +42,7 @@ from unkgcp.run.answers import LABELS
 from unkgcp.run.chooser import Chooser
 from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.query_files import parquet_files, query_batches
-from unkgcp.tabular.source import Source, is_parquet
+from unkgcp.tabular.source import Source, is_parquet, is_remote
 from unkgcp.tabular.writer import ENDINGS, check_output, open_output
 
 if TYPE_CHECKING:
@@ -237,8 +237,8 @@ def _answer(job: RayJob, part: FilePart, predictor: Predictor) -> Any:
 
 
 def is_folder(target: str | None) -> bool:
-    """Whether the output is to be a folder of parts: an existing one, or a name without an ending."""
-    if target is None or target == "-":
+    """Whether the output is to be a folder of parts: an existing one, or a name without an ending; here."""
+    if target is None or target == "-" or is_remote(target):
         return False
     names_file = target.lower().endswith(ENDINGS) or Path(target).suffix
     return target.endswith(("/", os.sep)) or Path(target).is_dir() or not names_file
@@ -254,8 +254,12 @@ def check_target(target: str | None) -> None:
 
 @contextlib.contextmanager
 def staged(target: str | None) -> Iterator[Path]:
-    """A folder for the parts, on the file system of the output; gone at the end, whatever happens."""
-    beside = Path(tempfile.gettempdir()) if target in (None, "-") else Path(target).absolute().parent
+    """A folder for the parts, on the file system of the output if that is here; gone at the end, whatever happens."""
+    beside = (
+        Path(tempfile.gettempdir())
+        if target is None or target == "-" or is_remote(target)
+        else Path(target).absolute().parent
+    )
     with explained(target or beside):
         # not by tempfile: workers may run as somebody else
         stage = beside / f".partial-{os.urandom(8).hex()}"

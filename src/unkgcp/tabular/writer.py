@@ -21,7 +21,7 @@ from typing import IO, Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unkgcp.errors import InputError
+from unkgcp.errors import InputError, public
 from unkgcp.files import atomic_path, check_file, room_for, standard_output
 from unkgcp.tabular.arrow_arrays import content, texts
 from unkgcp.tabular.source import check_remote, is_remote, sent
@@ -55,7 +55,9 @@ def check_target(target: str) -> None:
 
 def _check_ending(target: str | None) -> None:
     if target not in (None, "-") and not str(target).lower().endswith(ENDINGS):
-        raise InputError(f"{target} does not end in {', '.join(ENDINGS)}; its ending says how to write it")
+        raise InputError(
+            f"{public(str(target))} does not end in {', '.join(ENDINGS)}; its ending says how to write it"
+        )
 
 
 @contextmanager
@@ -89,7 +91,7 @@ def write_file(target: str, carried: bool = False) -> Iterator[Write]:
             yield opened.enter_context(_parquet_writer(sink, carried))
         else:
             is_csv = plain.endswith(".csv")
-            yield text_writer(sink, "," if is_csv else "\t", is_csv or carried, target)
+            yield text_writer(sink, "," if is_csv else "\t", is_csv or carried, public(target))
 
 
 @contextmanager

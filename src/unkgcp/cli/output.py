@@ -88,8 +88,10 @@ def print_guarantee(predictor: Predictor) -> dict[str, str | None]:
     promise = f"guarantee of {method.name}: {guarantee} ({method.size:,} calibration facts)"
     # where every line counts, what is promised everywhere is left out
     if sys.stdout.isatty() and per != "none":
-        groups = " and ".join(WITHIN[by] for by in per.split(","))
-        promise = f"Promised within each kind of question and {groups}."
+        promise = (
+            " and ".join(["Promised within each kind of question", *(WITHIN[by] for by in per.split(","))])
+            + "."
+        )
     for sentence in filter(None, (promise, caution)):
         print_text(textwrap.fill(sentence, 80) if sys.stdout.isatty() else sentence)
     return {"guarantee": guarantee, "caution": caution}

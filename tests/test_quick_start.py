@@ -68,7 +68,7 @@ def test_every_line_runs(page: str, smallest: Path, tmp_path: Path) -> None:
             if " serve " in line:
                 command = [*line.partition("#")[0].split(), "--port", "0"]
                 with subprocess.Popen(
-                    [smallest / "bin" / command[0], *command[1:]],
+                    [smallest / "bin" / Path(command[0]).name, *command[1:]],
                     cwd=tmp_path, env=clean(smallest), text=True, stdout=subprocess.PIPE,
                 ) as served:  # fmt: skip
                     assert served.stdout is not None

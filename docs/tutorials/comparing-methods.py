@@ -7,7 +7,7 @@
 # width, interval score, and coverage of the worst slice. The questions are the hard ones: about pairs that
 # no training fact joins yet.
 #
-# You need the package with the extras `train`, `evidence` and `plot` ([how to install
+# You need the package with the extras `train` and `evidence` ([how to install
 # it](../index.md#your-own-intervals-in-five-minutes)).
 #
 # ## The same facts for all

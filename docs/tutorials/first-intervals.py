@@ -4,7 +4,7 @@
 # For people who have a file of facts with confidences. At the end of this page you can get an interval
 # for any question about them, and you know how often it will be right.
 #
-# You need the package with the extras `evidence` and `plot` ([how to install
+# You need the package with the extra `evidence` ([how to install
 # it](../index.md#your-own-intervals-in-five-minutes)).
 #
 # ## The file

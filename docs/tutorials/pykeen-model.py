@@ -4,7 +4,7 @@
 # For people who have a model that PyKEEN trained. This page turns its scores into confidences and gives
 # them intervals that hold, however good the model is.
 #
-# You need the package with the extras `pykeen`, `evidence` and `plot` ([how to install
+# You need the package with the extras `pykeen` and `evidence` ([how to install
 # it](../index.md#your-own-intervals-in-five-minutes)).
 #
 # ## A model

@@ -4,7 +4,7 @@
 # For people who use a run for weeks or months. Intervals hold for queries that are like the calibration
 # facts; this page shows how to notice when facts have changed, and what to do then.
 #
-# You need the package with the extras `evidence` and `plot` ([how to install
+# You need the package with the extra `evidence` ([how to install
 # it](../index.md#your-own-intervals-in-five-minutes)).
 #
 # ## A run, and the weeks after

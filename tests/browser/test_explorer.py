@@ -54,7 +54,7 @@ def pick(page, name, typed, presses):
     """Choose a label by keyboard alone."""
     field = box(page, name)
     field.focus()
-    page.keyboard.type(typed)
+    page.keyboard.insert_text(typed)  # as one piece: the list of a part of it would come in between
     options = page.locator(f"#{field.get_attribute('aria-controls')} li")
     options.filter(has_text=re.compile(re.escape(typed), re.IGNORECASE)).first.wait_for()
     for _ in range(presses):

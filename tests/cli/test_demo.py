@@ -67,7 +67,12 @@ def test_demo(tmp_path: Path, run_command: Callable[..., Any], monkeypatch: pyte
         shown = [f"{of[figure][place]:.3f}" for figure in ("coverage", "sharpness", "interval_score")]
         assert shown == rows[name]
     del figures["methods"]["evidence"]
-    assert demonstration.NO_EVIDENCE in demonstration.comparison_text(figures)
+    assert "evidence is left out: it needs LightGBM" in demonstration.comparison_text(figures)
+    for name in ("fpi", "cp", "unkgcp"):
+        del figures["methods"][name]
+    without = demonstration.comparison_text(figures)
+    assert "the paper's methods are left out: they need torch (pip install torch numba)" in without
+    assert "UKGE" not in without
 
 
 def test_without_the_drawing_library_the_demo_only_notes_it(monkeypatch: pytest.MonkeyPatch) -> None:

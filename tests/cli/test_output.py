@@ -154,6 +154,15 @@ def test_lines_have_the_time_where_nobody_watches(watched: bool, monkeypatch: py
         assert all(STAMPED.match(line) for line in lines)
 
 
+def test_work_without_a_step_ends_at_100_percent(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Terminal(True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    with output.Reporter("calibrating"):
+        pass
+    assert "100%" in stream.text.rpartition("calibrating")[2]
+
+
 def test_version_tells_what_is_installed_and_what_is_missing(
     run_command: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,11 +65,11 @@ def test_an_evaluation_fits_on_a_small_terminal() -> None:
     lines = summary(result()).split("\n")
     assert len(lines) <= 10
     assert max(map(len, lines)) <= COLUMNS
-    assert lines[0] == "facts.tsv, ukge + cp: 12,345 facts train, 1,234 calibrate, 1,567 test."
+    assert lines[0] == "ukge + cp learned from 12,345 facts of facts.tsv; 1,234 calibrate, 1,567 test."
     said = " ".join(lines)
     assert "Promise kept: at 90 % the intervals contain the truth for 91 of 100 test facts" in said
     assert "(chance allows 88 to 93); half are narrower than 0.18." in said
-    assert "Weakest: the facts that the method doubts most, 24 of 100, too few for chance." in said
+    assert "Worst: the facts that the method doubts most, 24 of 100, too few for chance." in said
     rows = {line.split("  ")[0]: line.split() for line in lines}
     assert rows["new entities"][2:] == ["25", "%", "0.914", "0.500", "0.700", "0.800", "0.900"]
     assert rows["all test facts"][3:] == ["100", "%", "0.914", "0.500", "0.700", "0.800", "0.240"]
@@ -78,8 +78,12 @@ def test_an_evaluation_fits_on_a_small_terminal() -> None:
 @pytest.mark.parametrize(
     ("about", "begins", "says"),
     [
-        ({"verdict": "above"}, "More than promised: at 90 %", "equal values and groups add to it"),
-        ({"verdict": "above", "least": 0.913}, "More than promised", "; 0.913 is the least possible here)"),
+        ({"verdict": "above"}, "More than promised: at 90 %", "equal confidences and small groups lift it"),
+        (
+            {"verdict": "above", "least": 0.913},
+            "More than promised",
+            ", equal confidences lift it to 91 at least)",
+        ),
         ({"width": 0.0}, "Promise kept", "half are a single value."),
         ({"verdict": "below"}, "Less than chance allows: at 90 %", "88 to 93 allowed; an assumption fails"),
         ({"verdict": None}, "At 90 % the intervals", "promised on average"),
@@ -140,5 +144,5 @@ def test_slices_in_words() -> None:
         "facts about entities with 5 to 9 facts",
         "facts about entities with at least 10 facts",
     ]
-    assert slice_words("doubt", middle, among) == "facts with a doubt from 5 to 9"
+    assert slice_words("doubt", middle, among) == "part 2 of 3 of the facts, the least doubted first"
     assert slice_words("relation", {"relation": "knows\x1b[2J"}, []) == "facts of the relation knows\ufffd[2J"

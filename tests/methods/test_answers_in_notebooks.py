@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -74,7 +75,7 @@ def test_all_queries_have_their_labels(predictor: Predictor) -> None:
 
 def test_plot(predictor: Predictor) -> None:
     matplotlib = pytest.importorskip(
-        "matplotlib", reason="matplotlib is not installed: pip install 'unkgcp[plot]'"
+        "matplotlib", reason="matplotlib is not installed: pip install matplotlib"
     )
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -125,11 +126,14 @@ def test_what_is_believed_is_one_column_of_the_page() -> None:
     heads = ["score", "lower", "upper", "status", "value", "prediction", "0 … 1"]
     assert "".join(f"<th>{head}</th>" for head in heads) in page
     assert page.count("<td>") == 3 * len(heads)
+    first = dict(zip(heads, re.findall("<td>(.*?)</td>", page), strict=False))
+    assert first["value"] == "0.4375 (55 %) or 1 (38 %)", "every cell is under its title"
+    assert first["prediction"] == f"{believed().prediction[0]:.3f}"
 
 
 def test_likely_values_are_drawn() -> None:
     matplotlib = pytest.importorskip(
-        "matplotlib", reason="matplotlib is not installed: pip install 'unkgcp[plot]'"
+        "matplotlib", reason="matplotlib is not installed: pip install matplotlib"
     )
     matplotlib.use("Agg")
     from matplotlib import pyplot

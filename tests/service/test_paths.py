@@ -214,6 +214,7 @@ def test_about_says_what_is_served_and_what_it_promises(client, predictor, facts
     rows = {(f["head"], f["relation"], f["tail"]) for f in facts.table().to_pylist()}
     assert 1 <= len(said["examples"]) <= 3
     assert {tuple(example) for example in said["examples"]} <= rows
+    assert all(head != tail for head, _, tail in said["examples"]), "a self-loop is no example"
     figures = {"n": 10, "coverage": 0.9, "sharpness": 0.3, "interval_score": 0.4}
     levels = [
         {"confidence": level, "positive": {"kinds": {"new pair": {**figures, "mae": level}}}}

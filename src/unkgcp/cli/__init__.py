@@ -71,7 +71,7 @@ def _show_version(context: click.Context, parameter: click.Parameter, is_set: bo
     epilog="\b\nExamples:\n  unkgcp demo\n  unkgcp fit facts.tsv -o run\n"
     "  unkgcp predict run queries.tsv -o answers.tsv\n\n\b\n"
     "Bash, zsh or fish complete what you type after this line of their start file:\n"
-    '  eval "$(_UNKGCP_COMPLETE=bash_source unkgcp)"       (zsh_source, fish_source)',
+    '  eval "$(_UNKGCP_COMPLETE=bash_source unkgcp)"     (zsh_source, fish_source)',
 )
 @click.option(
     "--version",

@@ -27,8 +27,7 @@ def command(output: str | None) -> None:
         print_text(text + "\n")
     if output is not None:
         demonstration.predictor.save(output)
-        reported = report_on(output)
-        print_text(f"The run is in {output}.\n{reported}\nGo on with: unkgcp evaluate {output}")
+        print_text(f"The run is in {output}.\n{report_on(output)}\nGo on with: unkgcp evaluate {output}")
     print_json(demonstration.figures | {"run": output})
 
 

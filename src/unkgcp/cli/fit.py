@@ -264,8 +264,9 @@ def _train(
     predictor.provenance["data"] = describe(data, dataset, seed, options)
     outcome = _finish(predictor, dataset, output)
     kinds = describe_kinds(dataset.splits, dataset.split_here)
-    if settings["method"] != FOLDED and not (sys.stdout.isatty() and kinds.count(":") == 0):
-        note(kinds)  # of folds every fact calibrates, and the summary has a line for each kind
+    if settings["method"] != FOLDED:  # of folds every fact calibrates
+        # on a terminal the table above has the kinds
+        note(kinds.partition(": ")[2] or None if sys.stdout.isatty() else kinds)
     note(dataset.symmetry)
     outcome["stopped"] = stopped = predictor.provenance["stopped"]
     print_json(outcome)

@@ -88,7 +88,10 @@ def print_guarantee(predictor: Predictor) -> dict[str, str | None]:
     promise = f"guarantee of {method.name}: {guarantee} ({method.size:,} calibration facts)"
     # where every line counts, what is promised everywhere is left out
     if sys.stdout.isatty() and per != "none":
-        promise = f"Promised within each kind of question, {', '.join(WITHIN[by] for by in per.split(','))}."
+        promise = (
+            " and ".join(["Promised within each kind of question", *(WITHIN[by] for by in per.split(","))])
+            + "."
+        )
     for sentence in filter(None, (promise, caution)):
         print_text(textwrap.fill(sentence, 80) if sys.stdout.isatty() else sentence)
     return {"guarantee": guarantee, "caution": caution}
@@ -255,23 +258,26 @@ class Reporter(Progress):
     def update(self, done: float, text: str = "", since: float | None = None) -> None:
         now, self._done = time.monotonic(), (done, self._done[1])
         if since is not None:
-            text = ", ".join([_speed(done, now - since, self.total), *([text] if text else [])])
+            # a bar has a column for the time that is left
+            text = f"{_speed(done, now - since, None if self._bar else self.total)}, {text}".rstrip(", ")
         if self._bar is not None:
             with suppress(OSError):
                 self._bar.update(self._task, completed=done, text=text)
             return
         if now - self._last >= self.every and not is_quiet():
             self._last, self._done = now, (done, done)
-            of = f" of {self.total:,.10g}" if self.total is not None else ""
-            say(f"{self.title}: {done:,.10g}{of} {text}".rstrip())
+            total = "" if self.total is None else f" of {self.total:,.10g}"
+            say(f"{self.title}: {done:,.10g}{total} {text}".rstrip())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
             with suppress(OSError):
-                if error is None:  # an estimate of the total may have been off
-                    self._bar.update(self._task, total=self._bar.tasks[0].completed)
+                if error is None:
+                    # an estimate of the total may have been off, and work may have had no steps
+                    done = self._bar.tasks[0].completed or 1
+                    self._bar.update(self._task, total=done, completed=done)
                 self._bar.stop()
         elif error is None and 0 < self._done[1] < self._done[0]:
             say(f"{self.title}: {self._done[0]:,.10g}, done")
@@ -284,10 +290,12 @@ def _speed(done: float, seconds: float, total: float | None) -> str:
 
     >>> _speed(1_000_000, 2.0, 10_000_000)
     '500,000 queries/s, 18 s left'
+    >>> _speed(1, 2.5, None)
+    '0.4 queries/s'
     """
     rate = done / max(seconds, 1e-9)
     left = "" if total is None or not done else f", {max(0.0, (total - done) / rate):.0f} s left"
-    return f"{rate:,.0f} queries/s{left}"
+    return f"{rate:,.{0 if rate >= 10 else 1}f} queries/s{left}"
 
 
 NEEDED = ("numpy", "pyarrow", "scipy", "click", "rich", "PyYAML", "safetensors")

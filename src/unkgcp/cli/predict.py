@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +18,7 @@ from unkgcp.cli.options import (
     share_option,
 )
 from unkgcp.cli.output import Reporter, note
+from unkgcp.progress import Silent
 
 if TYPE_CHECKING:
     from unkgcp.predict.stream import PredictRequest
@@ -251,7 +253,9 @@ def _answer_here(
             for level in levels.levels:
                 if (caution := predictor.method.caution(level)) is not None:
                     note(f"of the calibration facts that the filter keeps: {caution}")
-        with Reporter("predicting", total) as progress:
+        # a bar would be drawn into answers that come on the same screen
+        on_screen = output in (None, "-") and sys.stdout.isatty()
+        with nullcontext(Silent()) if on_screen else Reporter("predicting", total) as progress:
             answer_file(predictor, queries, output, request, answer=answer, progress=progress, **reading)
         if request.sets is not None:
             sets = predictor.answer_sets(request.sets.least, request.sets.per)

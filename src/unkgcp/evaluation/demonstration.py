@@ -57,8 +57,10 @@ class Demonstration:
         chosen = predictors.get("evidence") or predictors["unkgcp"]
         chosen.provenance["data"] = provenance.describe("demo", dataset, seed=0, options={})
         self.predictor = replace(chosen, metrics=evaluate(chosen, dataset))
-        yield f"By kind of question, {chosen.method.name} at {MAIN:.0%}:\n" + kind_table(
-            main_level(self.predictor.metrics)["positive"]
+        yield (
+            f"By kind of question, {chosen.method.name} at {MAIN:.0%}:\n"
+            f"{kind_table(main_level(self.predictor.metrics)['positive'])}\n"
+            "worst: lowest coverage of a part of these facts, such as those of one relation"
         )
         yield examples(self.predictor, dataset.splits.test)
 
@@ -103,16 +105,17 @@ def comparison_text(compared: dict[str, Any]) -> str:
         table.add(
             name, *(number(figures[figure][place]) for figure in ("coverage", "sharpness", "interval_score"))
         )
-    without = [] if "evidence" in compared["methods"] else [NO_EVIDENCE]
     explained = (
-        "evidence: the default; fpi, cp, unkgcp: the paper's methods on a UKGE model",
+        "evidence: the default"
+        if "evidence" in compared["methods"]
+        else "evidence is left out: it needs LightGBM (pip install lightgbm numba)",
+        "fpi, cp, unkgcp: the paper's methods on a UKGE model"
+        if "cp" in compared["methods"]
+        else "the paper's methods are left out: they need torch (pip install torch numba)",
         "best possible: the quantiles of someone who knows the true distribution",
         "interval score: width and misses together; smaller is better",
     )
-    return "\n".join([table.terminal(), "", *explained, *without])
-
-
-NO_EVIDENCE = "evidence is left out: it needs LightGBM (pip install lightgbm numba)"
+    return "\n".join([table.terminal(), "", *explained])
 
 
 def examples(predictor: Predictor, test: Graph, confidence: float = MAIN) -> str:

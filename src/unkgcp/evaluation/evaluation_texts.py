@@ -20,7 +20,7 @@ MAIN = 0.9
 """The level of the summary, if it was asked for; else the one closest to it."""
 VERDICTS = {
     "kept": ("Promise kept", "chance allows {}"),
-    "above": ("More than promised", "chance allows {}, equal values and groups add to it"),
+    "above": ("More than promised", "chance allows {}, equal confidences and small groups lift it"),
     "below": ("Less than chance allows", "{} allowed; an assumption fails"),
     None: ("", "promised on average, no law says how far off by chance"),
 }
@@ -45,7 +45,7 @@ def summary(result: dict[str, Any]) -> str:
     level, facts = main_level(result), result["facts"]
     figures = level["positive"]
     about = (
-        f"{short_name(result['data'])}, {called(result)}: {facts['training']:,} facts train, "
+        f"{called(result)} learned from {facts['training']:,} facts of {short_name(result['data'])}; "
         f"{facts['calibration']:,} calibrate, {facts['test']:,} test."
     )
     if result["taken_in"]:
@@ -97,7 +97,7 @@ def verdict_sentences(result: dict[str, Any]) -> str:
     remark = remark.format(" to ".join(map(of_100, figures["band"] or ())))
     least = figures["least_possible"]
     if least is not None and least >= level["confidence"] + WORTH_SAYING and figures["verdict"] == "above":
-        remark = f"{remark.split(',')[0]}; {least:.3f} is the least possible here"
+        remark = f"{remark.split(',')[0]}, equal confidences lift it to {of_100(least)} at least"
     sentence = (
         f"at {percent(level['confidence'])} the intervals contain the truth for {of_100(figures['coverage'])} of 100 "
         f"test facts ({remark if result['promised'] else 'nothing is promised'}); half are "
@@ -112,7 +112,7 @@ def weakest_sentence(figures: dict[str, Any]) -> str:
     if weakest_slice is None:
         return ""
     by, one = weakest_slice
-    sentence = f"Weakest: {slice_words(by, one, figures['slices'][by])}, {of_100(one['coverage'])} of 100"
+    sentence = f"Worst: {slice_words(by, one, figures['slices'][by])}, {of_100(one['coverage'])} of 100"
     return sentence + (", too few for chance." if below_band(one) else ".")
 
 
@@ -125,7 +125,7 @@ def slice_words(by: str, one: dict[str, Any], among: Sequence[dict[str, Any]]) -
     if by == "doubt":
         if one is among[-1]:
             return "the facts that the method doubts most"
-        return f"facts with a doubt from {low:.3g} to {high:.3g}"
+        return f"part {among.index(one) + 1} of {len(among)} of the facts, the least doubted first"
     if one is among[0]:
         return f"facts about entities with fewer than {counted(int(high) + 1, 'fact')}"
     if one is among[-1]:
@@ -187,15 +187,14 @@ def _level_table(level: dict[str, Any]) -> FigureTable:
 def part_cells(figures: dict[str, Any]) -> list[str]:
     """Coverage, what chance allows, width, median width, interval score, that of knowing nothing, and worst slice."""
     band = figures.get("band")
-    nothing, worst = figures.get("knowing_nothing", {}), worst_coverage(figures)
     return [
         number(figures["coverage"]),
         "-" if band is None else f"{band[0]:.3f}-{band[1]:.3f}",
         number(figures["sharpness"]),
         number(figures["median_width"]),
         number(figures["interval_score"]),
-        number(nothing.get("interval_score")),
-        number(worst),
+        number(figures.get("knowing_nothing", {}).get("interval_score")),
+        number(worst_coverage(figures)),
     ]
 
 
@@ -212,14 +211,14 @@ def _slices_below(result: dict[str, Any]) -> list[str]:
     below = [(by, one) for by, rows in slices.items() for one in rows if below_band(one)]
     if not below:
         return []
-    total = sum(map(len, slices.values()))
     lines = [
-        f"{len(below):,} of {total:,} slices are covered less than chance allows at {percent(level['confidence'])}:"
+        f"{len(below):,} of {sum(map(len, slices.values())):,} slices are covered less than chance allows at "
+        f"{percent(level['confidence'])}:"
     ]
     for by, one in sorted(below, key=lambda case: case[1]["coverage"])[:SHOWN]:
-        allowed = f"{one['band'][0]:.2f}-{one['band'][1]:.2f}"
+        low, high = one["band"]
         lines.append(
-            f"  {one['coverage']:.2f} ({allowed}) of {one['n']:,} {slice_words(by, one, slices[by])}"
+            f"  {one['coverage']:.2f} ({low:.2f}-{high:.2f}) of {one['n']:,} {slice_words(by, one, slices[by])}"
         )
     promised = [] if result["per"] is None else result["per"].split(",")
     wanted = sorted({by for by, _ in below} - set(promised))

@@ -254,7 +254,7 @@ def page(answers: Intervals) -> str:
     records = shown.to_pylist()
     if answers.value is not None:
         for row in records:
-            modes = [row.pop(name) for name in MODES]
+            modes = row["value"], *(row.pop(name) for name in MODES[1:])  # the value stays where its title is
             row["value"] = None if modes[0] is None else in_words(*modes)
     titles = [*(name for name in shown.schema.names if name not in MODES[1:]), "0 … 1"]
     lower, upper = (np.reshape(ends, (len(answers), -1)) for ends in (answers.lower, answers.upper))
@@ -280,7 +280,11 @@ def in_words(
     >>> in_words(0.4375, 0.551, 1.0, 0.38), in_words(0.7, 0.999)
     ('0.4375 (55 %) or 1 (38 %)', '0.7 (>99 %)')
     """
-    first = _short(value) if belief is None or math.isnan(belief) else f"{_short(value)} ({_share(belief)})"
+    first = (
+        f"about {value:.3f}"
+        if belief is None or math.isnan(belief)
+        else f"{_short(value)} ({_share(belief)})"
+    )
     if other is None or other_belief is None or math.isnan(other):
         return first
     return f"{first} or {_short(other)} ({_share(other_belief)})"

@@ -116,9 +116,10 @@ class Surroundings:
         return list(self.facts[rows].table().to_pylist())
 
     def examples(self) -> list[list[str]]:
-        """Up to three facts of entities that have many, to begin with."""
+        """Up to three facts of entities that have many, to begin with; self-loops last."""
         degree, facts = self.counts["entities"], self.facts
-        busy = np.argsort(-np.minimum(degree[facts.head], degree[facts.tail]), kind="stable")
+        least = np.minimum(degree[facts.head], degree[facts.tail])
+        busy = np.argsort(-least * (facts.head != facts.tail), kind="stable")
         rows = np.array(list(dict.fromkeys(busy[[0, len(busy) // 50, len(busy) // 5]].tolist())), np.intp)
         return [[fact[name] for name in ("head", "relation", "tail")] for fact in self.named(rows)]
 

@@ -140,7 +140,11 @@ def _as_told(
 
 def _by_name(first: Sequence[str], roles: Sequence[str], place: Place) -> tuple[int, ...]:
     names = [_plain(field) for field in first]
-    by_role = {role: _positions(names, role) for role in roles}
+    # "source" beside "head" is where a fact was read: the plain name of a role goes before others
+    by_role = {
+        role: [position for position, name in enumerate(names) if name == role] or _positions(names, role)
+        for role in roles
+    }
     for role, positions in by_role.items():
         if len(positions) > 1:
             both = " and ".join(repr(first[position]) for position in positions)

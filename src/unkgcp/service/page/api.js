@@ -57,6 +57,12 @@ export const distribution = (triple, signal) => get("v1/distribution", triple, s
 export const without = (query, signal) => get("v1/without", query, signal);
 export const intervals = ({ head, relation, tail }, confidence, signal, run = null) =>
   post("v1/intervals", { triples: [[head, relation, tail]], confidence }, signal, run === null ? base : pathOf(run));
+// of several triples the first that something is claimed of, else the very first
+export async function claimed(triples, signal) {
+  const rows = triples.map(({ head, relation, tail }) => [head, relation, tail]);
+  const { score } = await post("v1/intervals", { triples: rows, confidence: 0.9 }, signal);
+  return triples[Math.max(score.findIndex((one) => one !== null), 0)];
+}
 export const select = (body, signal) => post("v1/select", body, signal);
 export async function answers(body, signal) {
   const found = await post("v1/answers", body, signal);

@@ -17,7 +17,7 @@ export function completing(state, result, run, changed, fail) {
   const ofAll = (said[0] ?? []).filter((text) => said.every((texts) => texts.includes(text))); // said once, above the list
   if (result.answers.some((one) => typeof one.value === "number")) ofAll.push("Under each: what the model believes, if it is a fact.");
   if (ranking.expected && result.answers.some((one) => one.known !== null)) ofAll.push("Training facts come first.");
-  const rows = result.answers.map((one, i) => row(state, one, i, open, ranking[state.rank](one), said[i].filter((text) => !ofAll.includes(text))));
+  const rows = result.answers.map((one, i) => row(state, one, i, open, ranking[state.rank](one), said[i].filter((text) => !ofAll.includes(text)).map((text) => text.replace("Kind of query: ", ""))));
   const list = make("ol", { class: "completions" }, ...rows.map(({ element }) => element));
 
   function filter() {

@@ -51,7 +51,7 @@ async function show(state, focus = false) {
   if (signal.aborted) return;
   arrange(state);
   if (state.view === "list") return result.replaceChildren(); // no address holds a list of candidates: it is sent by its form
-  if (!state.relation && !state.head && !state.tail) return fill(signal, false, () => startParts(state));
+  if (!state.relation && !state.head && !state.tail) return fill(signal, false, () => startParts(state, signal));
   if (!state.relation || !(state.head || state.tail)) {
     result.replaceChildren();
     return fail(new Error("give a relation and a head, a tail or both"));
@@ -105,15 +105,17 @@ async function choose(read_form) {
 }
 
 // What is shown before anything is asked: the only relation is filled in, and examples lead on.
-async function startParts({ view }) {
+async function startParts({ view }, signal) {
   if (run.relations === 1) boxes.relation.set((await api.labels("relations", "")).labels[0].label);
   const [one, other = one, third = one] = run.examples.map(([head, relation, tail]) => ({ head, relation, tail }));
   if (!one) return [];
+  // where no fact that stands in the data was held out, nothing is claimed of such pairs: ask about one that is new
+  const fact = await api.claimed([one, { ...one, tail: other.tail }, { ...one, tail: third.tail }, { ...third, tail: other.tail }], signal);
   const questions = [
     [{ head: other.head, relation: other.relation, view }, view ? "The set of tails" : "Which tails fit best?"],
     [{ relation: third.relation, tail: third.tail, view }, view ? "The set of heads" : "Which heads fit best?"],
   ];
-  questions.splice(view ? 2 : 0, 0, [one, "How confident is this fact?"]);
+  questions.splice(view ? 2 : 0, 0, [fact, fact === one ? "How confident is this fact?" : "How confident would this fact be?"]);
   const items = questions.map(([query, text]) => make("li", {}, make("a", { href: link(query) }, triple(query)), " ", make("small", { text })));
   return [make("section", { class: "start", "aria-labelledby": "start-title" }, make("h2", { id: "start-title", text: "Try one of these" }), make("ul", {}, ...items))];
 }

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit, logit
+from scipy.stats import norm
 
 from unkgcp.backbones import get
 from unkgcp.graph import Graph, Vocabulary
@@ -191,3 +194,39 @@ def written(path: Path, content: str | bytes) -> Path:
         content = gzip.compress(content.encode()) if path.suffix == ".gz" else content.encode()
     path.write_bytes(content)
     return path
+
+
+@dataclass(frozen=True)
+class ContinuousWorld:
+    """Facts whose confidences have no value in common, and the law of each: logistic of a normal variable."""
+
+    graph: Graph
+    place: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    """(n,) mean and standard deviation of the logit of each confidence."""
+
+    @classmethod
+    def of(cls, n: int, entities: int, relations: int, seed: int = 0) -> ContinuousWorld:
+        """Places add up effects of head, tail and relation and a product; spreads differ by relation and head."""
+        rng = np.random.default_rng(seed)
+        head, relation, tail = random_ids(n, entities, relations, rng)
+        (u, v), w = rng.normal(size=(2, entities, 2)), rng.normal(size=(relations, 2))
+        (of_head, of_tail), base = rng.normal(0, 0.7, (2, entities)), rng.normal(0, 0.5, relations)
+        place = (
+            base[relation] + of_head[head] + of_tail[tail] + 0.6 * (u[head] * w[relation] * v[tail]).sum(1)
+        )
+        spread = 0.5 * np.exp(rng.normal(0, 0.4, relations)[relation] + rng.normal(0, 0.3, entities)[head])
+        confidence = np.round(expit(place + spread * rng.normal(size=n)), 9)
+        return cls(Graph(head, relation, tail, confidence, vocabulary(entities, relations)), place, spread)
+
+    def __getitem__(self, rows: slice) -> ContinuousWorld:
+        return ContinuousWorld(self.graph[rows], self.place[rows], self.spread[rows])
+
+    def coverage(self, lower: NDArray[np.float64], upper: NDArray[np.float64]) -> float:
+        """How probable it was that the confidences lie in these intervals, on average."""
+        low, high = (norm.cdf((logit(ends) - self.place) / self.spread) for ends in (lower, upper))
+        return float((high - low).mean())
+
+    def central(self, level: float) -> NDArray[np.float64]:
+        """The best intervals there are, from quantile to quantile: (2, n)."""
+        return np.asarray(expit(self.place + self.spread * norm.ppf([[(1 - level) / 2], [(1 + level) / 2]])))

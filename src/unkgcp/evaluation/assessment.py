@@ -450,35 +450,35 @@ def verdict_on(figures: dict[str, Any]) -> str | None:
 def least_possible(answers: AnsweredTest) -> list[float] | None:
     """The coverage at each level of the smallest answers that a method may give; single values make it more than that.
 
-    A threshold that is the score of many labels covers all of them or none. With a floor an answer holds at least the
-    mass that was asked for, and all of a single value that it reaches. Unknown facts are covered. None for a method
-    whose thresholds are no ranks.
+    A threshold that is the score of many labels covers all of them or none. With a floor an answer holds the mass that
+    was asked for, as far as it is needed, and all of a single value that it reaches. Unknown facts are covered. None
+    for a method whose thresholds are no ranks.
     """
     method, group = answers.predictor.method, answers.group
     rows = np.flatnonzero(answers.answered)
     rows = rows[np.random.default_rng(0).permutation(len(rows))[:SAMPLED]]
     if group is None or not len(rows):
         return None
-    scores = method.nonconformity(some_rows(answers.ids, rows), answers.truth[rows])
+    queries, truth = some_rows(answers.ids, rows), answers.truth[rows]
+    scores, floors = method.nonconformity(queries, truth), method.floor_scores(queries, truth)
     if scores is None:
         return None
     answered_share = answers.answered.mean()
     if "length" not in method.needs:
         scores = np.abs(scores)  # the sign says on which side a label lies
-    order = np.lexsort([scores, group.code[rows]])
-    starts = np.unique(group.code[rows][order], return_index=True)[1]
-    score_groups, floored = np.split(scores[order], starts[1:]), method.options().get("floor", False)
+    floors = np.zeros(len(rows)) if floors is None else floors
+    members = [np.flatnonzero(group.code[rows] == code) for code in np.unique(group.code[rows])]
     shares = [
-        sum(_covered(group_scores, level, level if floored else 0.0) for group_scores in score_groups)
-        / len(rows)
+        sum(_covered(scores[each], floors[each], level) for each in members) / len(rows)
         for level in answers.levels
     ]
     return [float(answered_share * share + 1 - answered_share) for share in shares]
 
 
-def _covered(scores: Floats, level: float, floor: float) -> float:
-    """How many of the scores, upwards, the smallest threshold reaches that reaches the level and the floor."""
+def _covered(scores: Floats, floors: Floats, level: float) -> float:
+    """How many of the scores of a group the smallest threshold reaches that reaches the level and the floor."""
     n = len(scores)
-    threshold = max(scores[min(int(level * n), n - 1)], floor)
+    place = min(int(level * n), n - 1)
+    threshold = max(np.sort(scores)[place], min(np.sort(floors)[place], level))
     # one score at its rank is no atom
-    return max(level * n, float(np.searchsorted(scores, threshold, "right")) - 1)
+    return max(level * n, float((scores <= threshold).sum()) - 1)

@@ -228,6 +228,20 @@ class Distribution:
         self._run("scores", np.ascontiguousarray(label, np.float64), out)
         return np.interp(out, _MASSES, self.actual)
 
+    def placed_scores(self, label: Floats, rng: np.random.Generator) -> Floats:
+        """Scores of labels that each take a random place in the mass of the value they equal: (n,).
+
+        They are as large as `scores` where no value has a mass of its own, and never smaller.
+        """
+        n, median = len(label), self.centre.median
+        below, above = np.empty(n), np.empty(n)
+        self._run("scores", np.nextafter(label, -1.0), below)
+        self._run("scores", np.nextafter(label, 2.0), above)
+        # the mass up to just below a label, and up to just above it
+        low = 0.5 * (1.0 + np.where(label <= median, -below, below))
+        high = 0.5 * (1.0 + np.where(label < median, -above, above))
+        return np.interp(np.abs(2.0 * (low + rng.random(n) * (high - low)) - 1.0), _MASSES, self.actual)
+
     def bounds(self, threshold: Floats) -> Floats:
         """Smallest and largest label with a score of at most each threshold (n, levels): (n, 2, levels).
 
@@ -310,14 +324,7 @@ def actual_masses(distribution: Distribution, label: Floats, seed: int) -> Float
     """What central intervals really hold, from the labels (n,) of facts that were not learned from: (STEPS + 1,)."""
     plain = replace(distribution, actual=IDENTITY)
     n, rng = len(label), np.random.default_rng((seed, 0x917))
-    # where F jumps at a label, the label takes a random place in the jump, from F just below it to F just above it
-    below, above = np.empty(n), np.empty(n)
-    plain._run("scores", np.nextafter(label, -1.0), below)
-    plain._run("scores", np.nextafter(label, 2.0), above)
-    median = plain.centre.median
-    low = 0.5 * (1.0 + np.where(label <= median, -below, below))
-    high = 0.5 * (1.0 + np.where(label < median, -above, above))
-    drawn = np.sort(np.abs(2.0 * (low + rng.random(n) * (high - low)) - 1.0))
+    drawn = np.sort(plain.placed_scores(label, rng))
     held = np.searchsorted(drawn, _MASSES, side="right") / max(n, 1)
     blended = (n * held + DOUBTED * _MASSES) / (n + DOUBTED)
     blended[0], blended[-1] = 0.0, 1.0

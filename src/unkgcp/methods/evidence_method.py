@@ -46,9 +46,12 @@ class EvidenceIntervals(Partitioned):
     the central mass that just excludes it (`unkgcp.evidence.distribution`). The threshold of a group is the k-th
     smallest one of its calibration facts, and a query gets the largest threshold of its groups: by default those of the
     facts of its kind that are doubted like it, and of its kind and relation or relations like it
-    (`per="doubt,relation"`). With `floor`, which is the default where there are groups, the threshold is never below
-    the level itself: an interval never leaves out more mass than was asked, even where single values are so certain
-    that less would do. That can only enlarge it. The score is the mean of the distribution, the value its median.
+    (`per="doubt,relation"`). Where single values are so certain that they cover what was asked in a whole group, its
+    threshold would be near 0, and doubtful facts would be answered with a single value, too. Therefore `floor`, the
+    default where there are groups, puts a second rank under each threshold, of at most the level: that of calibration
+    facts whose confidences take a random place in the mass of their value. Between such values both ranks are the same;
+    otherwise intervals leave out no more mass than was asked. A floor can only enlarge them. The score is the mean of
+    the distribution, the value its median.
 
     Guarantee: a fact's confidence lies in its interval with probability at least `confidence`, over calibration facts
     and query together, for every kind of question and in every group, however good or bad the distribution is.
@@ -117,12 +120,15 @@ class EvidenceIntervals(Partitioned):
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
         self.partitions = tuple(self._group(name) for name in self._partition_names())
-        scores, doubt = np.empty(len(facts)), np.empty(len(facts))
+        scores, placed, doubt = (np.empty(len(facts)) for _ in range(3))
+        rng = self._generator()
         for part, _, distributions in self._chunks(facts):
             scores[part] = distributions.scores(facts.confidence[part])
+            placed[part] = distributions.placed_scores(facts.confidence[part], rng)
             if "doubt" in self.per:
                 doubt[part] = distributions.width(DOUBT_LEVEL)
-        self.rankings = GroupRankings.of(scores, self.group_columns(facts, doubt))
+        columns = self.group_columns(facts, doubt)
+        self.rankings, self.floor_rankings = (GroupRankings.of(each, columns) for each in (scores, placed))
 
     def _group(self, name: str) -> Groups:
         """Made from the doubt and the strangeness of training facts, each asked as if it were not in the graph."""
@@ -154,6 +160,28 @@ class EvidenceIntervals(Partitioned):
         """Score of a label of each triple: (n,)."""
         return self._of_each(triples, lambda part, distributions: distributions.scores(truth[part]))
 
+    def floor_scores(self, triples: HasTriples, truth: Floats) -> Floats | None:
+        rng = self._generator()
+        return (
+            self._of_each(triples, lambda part, each: each.placed_scores(truth[part], rng))
+            if self.floor
+            else None
+        )
+
+    def _generator(self) -> np.random.Generator:
+        """Of the places that labels take in the mass of their value."""
+        assert self.evidence is not None
+        return np.random.default_rng((self.evidence.seed, 0xF100))
+
+    def _tables(self, levels: list[Fraction]) -> list[Floats]:
+        """For each partition the thresholds of its groups, or their floors where these are larger."""
+        tables = self.rankings.tables(levels)
+        if not self.floor:
+            return tables
+        highest = np.array([float(level) if level < 1 else 0.0 for level in levels])
+        floors = (np.minimum(floor, highest) for floor in self.floor_rankings.tables(levels))
+        return [np.maximum(*pair) for pair in zip(tables, floors, strict=True)]
+
     def _answers(
         self, triples: HasTriples, answerable: NDArray[np.intp], levels: list[Fraction]
     ) -> tuple[NDArray[np.float32], Floats, dict[str, Any]]:
@@ -162,15 +190,13 @@ class EvidenceIntervals(Partitioned):
         ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
         ends[:, 0], ends[:, 1] = 0.0, 1.0
         centre = np.full((len(Centre._fields), n), np.nan)
-        floor = np.array([float(level) if self.floor and level < 1 else 0.0 for level in levels])
+        tables = self._tables(levels)
         for part, queries, distributions in self._chunks(some_rows(triples, answerable)):
             rows = answerable[part]
             score[rows] = distributions.centre.mean
             centre[:, rows] = distributions.centre
             doubt = distributions.width(DOUBT_LEVEL) if "doubt" in self.per else None
-            ends[rows] = distributions.bounds(
-                np.maximum(self._thresholds(self.rankings, queries, levels, doubt), floor)
-            )
+            ends[rows] = distributions.bounds(self._thresholds(tables, queries, doubt))
         return score, ends, _likely_values(Centre(*centre))
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
@@ -198,12 +224,15 @@ class EvidenceIntervals(Partitioned):
         assert self.evidence is not None
         learned = _without_facts(self.evidence, self.model)
         model = {f"evidence.{name}": array for name, array in learned.items()}
-        return joined({"ranking": to_arrays(self.rankings)}) | self._group_arrays() | model
+        rankings = {"ranking": to_arrays(self.rankings), "floor": to_arrays(self.floor_rankings)}
+        return joined(rankings) | self._group_arrays() | model
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         self.partitions = self._restored_groups(arrays)
-        self.rankings = self._restored_rankings(under("ranking/", arrays))
-        if self.rankings.scores.min() < 0:
+        self.rankings, self.floor_rankings = (
+            self._restored_rankings(under(f"{name}/", arrays)) for name in ("ranking", "floor")
+        )
+        if min(self.rankings.scores.min(), self.floor_rankings.scores.min()) < 0:
             raise ValueError("a calibration score is below zero")
         sizes = (len(self.model.seen_entities), len(self.model.seen_relations))
         learned = _with_facts(under("evidence.", arrays), self.model)

@@ -85,7 +85,7 @@ class IntervalValued(Partitioned):
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
         ranked = [self.ranked_level(level) for level in levels]
-        thresholds = [self._thresholds(rankings, triples, ranked, None) for rankings in self.all_rankings]
+        thresholds = [self._thresholds(each.tables(ranked), triples, None) for each in self.all_rankings]
         ends = np.empty((len(score), 2, len(levels)))
         for column, level in enumerate(levels):
             at_level = [each[:, column] for each in thresholds]

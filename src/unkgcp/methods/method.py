@@ -348,6 +348,10 @@ class IntervalPredictor(ABC):
         """
         return None
 
+    def floor_scores(self, triples: HasTriples, truth: Floats) -> Floats | None:
+        """Scores of labels by which a floor under all thresholds is ranked: (n,); None for a method without a floor."""
+        return None
+
     def passing(self, triples: HasTriples, condition: Range) -> Floats:
         """A score of each known triple that is larger where its confidence likelier fulfils a condition: (n,).
 

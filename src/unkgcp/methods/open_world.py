@@ -173,6 +173,9 @@ class OpenWorld(IntervalPredictor):
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
         return self.base.nonconformity(triples, truth)
 
+    def floor_scores(self, triples: HasTriples, truth: Floats) -> Floats | None:
+        return self.base.floor_scores(triples, truth)
+
     def options(self) -> dict[str, Any]:
         return self.base.options()
 

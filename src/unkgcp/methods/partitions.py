@@ -396,12 +396,13 @@ class Partitioned(IntervalPredictor):
         kind = self.kinds(triples)
         return {groups.name: groups.codes(triples, kind, doubt) for groups in self.partitions}
 
-    def _thresholds(
-        self, rankings: GroupRankings, triples: HasTriples, levels: Sequence[Fraction], doubt: Floats | None
-    ) -> Floats:
-        """The largest threshold of each triple's groups at each level: (n, levels)."""
+    def _thresholds(self, tables: Sequence[Floats], triples: HasTriples, doubt: Floats | None) -> Floats:
+        """The largest threshold of each triple's groups at each level: (n, levels).
+
+        tables: for each partition the thresholds of its groups, as `GroupRankings.tables` gives them.
+        """
         columns = self.group_columns(triples, doubt) or {}
-        rows = largest(rankings.tables(levels), rankings.segments(columns))
+        rows = largest(tables, self.rankings.segments(columns))
         return np.stack([np.broadcast_to(row, len(triples.head)) for row in rows], axis=1)
 
     def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64] | None:

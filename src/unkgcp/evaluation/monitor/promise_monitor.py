@@ -127,7 +127,6 @@ class Monitor:
             self.predictor.method.interval(ids, self.confidence),
         )
         usable = in_vocabulary(ids) & np.isin(kinds, list(self.all.bags)) & ~np.isnan(answer.score)
-        covered = contains(truth, answer.lower, answer.upper)
         for code, kind in enumerate(KINDS):
             self.left_out[kind] += int(((kinds == code) & ~usable).sum())
         rows = np.flatnonzero(usable)
@@ -135,7 +134,12 @@ class Monitor:
         drawn = rows[self._rows_of_new_units(asked)]
         self.repeats += len(rows) - len(drawn)
         if len(drawn):
-            self._take(some_rows(ids, drawn), truth[drawn], kinds[drawn], covered[drawn])
+            self._take(
+                some_rows(ids, drawn),
+                truth[drawn],
+                kinds[drawn],
+                contains(truth, answer.lower, answer.upper)[drawn],
+            )
         return self
 
     def _rows_of_new_units(self, facts: Graph) -> NDArray[np.intp]:

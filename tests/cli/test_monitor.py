@@ -48,7 +48,8 @@ def test_alarm(run_command: Run, fitted: Path, labelled: Path) -> None:
     assert found["verdict"] == "alarm"
     assert found["martingale"]["alarm_at"] <= 100
     assert found["left_out"]["new entity"] >= 1
-    assert found["facts"] + sum(found["left_out"].values()) == 601
+    assert found["facts"] + found["repeats"] + sum(found["left_out"].values()) == 601
+    assert found["repeats"], "pairs that are new have several facts"
     assert 0 <= found["coverage"]["p_value"] <= 1
 
 

@@ -120,6 +120,6 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(InputError, match="damaged or foreign"):
             SplitConformal.load(path)
-    write_container(path, "unkgcp split conformal 2", {}, None)
+    write_container(path, "unkgcp split conformal 2", {"scores": np.zeros(1)}, None)
     with pytest.raises(InputError, match=f"this program reads '{FORMAT}'.*; calibrate again"):
         SplitConformal.load(path)

@@ -16,10 +16,12 @@ from scipy import stats
 
 from tests.worlds import vocabulary
 from unkgcp.conformal import SplitConformal, one_row_per_unit
+from unkgcp.evaluation.monitor import Monitor
 from unkgcp.graph import Graph
 from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.methods import create
 from unkgcp.methods import method as method_module
+from unkgcp.run import Predictor
 
 LEVEL, SEEDS = 0.9, 150
 
@@ -75,7 +77,8 @@ def test_rows_of_a_unit_are_drawn_evenly_and_from_units_and_seed_alone() -> None
     assert len(one_row_per_unit([])) == 0
 
 
-RELATIONS, ENTITIES = 40, 60
+ENTITIES, MOST_RELATIONS = 60, 40
+PAIRS = np.array([(a, b) for a in range(ENTITIES) for b in range(a)], np.int32)
 
 
 class Zero:
@@ -84,23 +87,26 @@ class Zero:
     def __init__(self, train: Graph) -> None:
         self.vocabulary, self.facts = train.vocabulary, KnownFacts.of(train)
         self.seen_entities = np.ones(ENTITIES, np.bool_)
-        self.seen_relations = np.ones(RELATIONS, np.bool_)
+        self.seen_relations = np.ones(MOST_RELATIONS, np.bool_)
 
     def score(self, head: NDArray[Any], relation: NDArray[Any], tail: NDArray[Any]) -> NDArray[Any]:
         return np.zeros(len(head), np.float32)
 
 
-def split_and_calibrate(rows: int, seeds: int = 60) -> tuple[float, float]:
-    """Mean coverage, relation by relation, of `cp --per relation` where whole pairs are held out."""
-    pairs = np.array([(a, b) for a in range(ENTITIES) for b in range(a)], np.int32)
-    relation = np.repeat(np.arange(RELATIONS, dtype=np.int32), 10)
+def draw(relations: int, triples: int, rows: int, rng: np.random.Generator) -> Graph:
+    """So many triples of each relation, no two of them about one pair, and so many equal rows of each."""
+    relation = np.repeat(np.arange(relations, dtype=np.int32), triples)
+    head, tail = PAIRS[rng.permutation(len(PAIRS))[: len(relation)]].T
+    columns = (head, relation, tail, rng.random(len(relation)))
+    return Graph(*(np.repeat(column, rows) for column in columns), vocabulary(ENTITIES, MOST_RELATIONS))
+
+
+def split_and_calibrate(shape: tuple[int, int, int], hold_out: str, seeds: int) -> tuple[float, float]:
+    """Mean coverage, relation by relation, of `cp --per relation` where whole units are held out."""
     means = []
     for seed in range(seeds):
-        rng = np.random.default_rng(seed)
-        head, tail = pairs[rng.permutation(len(pairs))[: len(relation)]].T
-        columns = (head, relation, tail, rng.random(len(relation)))
-        graph = Graph(*(np.repeat(column, rows) for column in columns), vocabulary(ENTITIES, RELATIONS))
-        parts = graph.split(calibration=0.4, test=0.3, hold_out="pairs", seed=seed)
+        graph = draw(*shape, np.random.default_rng(seed))
+        parts = graph.split(calibration=0.4, test=0.3, hold_out=hold_out, seed=seed)
         method = create("cp", per="relation").calibrate(Zero(parts.train), parts.calibration)
         result = method.interval(parts.test, LEVEL)
         inside = (result.lower <= parts.test.confidence) & (parts.test.confidence <= result.upper)
@@ -109,12 +115,44 @@ def split_and_calibrate(rows: int, seeds: int = 60) -> tuple[float, float]:
     return float(each.mean()), float(each.std() / seeds**0.5)
 
 
-@pytest.mark.skipif(not hasattr(method_module, "one_row_per_unit"), reason="calibration ranks all rows")
-@pytest.mark.parametrize("rows", [1, 10, 20])
-def test_relations_are_covered_after_split_and_calibrate(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    mean, error = split_and_calibrate(rows)
+@pytest.mark.parametrize("hold_out", ["pairs", "triples"])
+@pytest.mark.parametrize("shape", [(40, 10, 1), (40, 10, 10), (40, 10, 20), (20, 25, 20)])
+def test_relations_are_covered_after_split_and_calibrate(
+    shape: tuple[int, int, int], hold_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mean, error = split_and_calibrate(shape, hold_out, SEEDS)
     monkeypatch.setattr(method_module, "one_row_per_unit", lambda unit, *_, **__: np.arange(len(unit)))
-    mutant, mutant_error = split_and_calibrate(rows)
-    print(f"\n{rows} rows a triple: {mean:.3f}, all rows ranked {mutant:.3f}")
+    mutant, mutant_error = split_and_calibrate(shape, hold_out, SEEDS)
+    print(f"\n{shape}, {hold_out}: {mean:.3f}, all rows ranked {mutant:.3f}")
     assert mean >= LEVEL - 5 * error
-    assert rows == 1 or mutant < LEVEL - 3 * mutant_error
+    assert shape[2] == 1 or mutant < LEVEL - 5 * mutant_error
+
+
+def alarms_and_low_p_values(repeats: int, seeds: int) -> tuple[int, int]:
+    """How many monitors raise an alarm, and find p <= 0.05, where 40 new pairs come with so many equal rows each."""
+    alarms = low = 0
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        parts = draw(20, 20, 1, rng).split(calibration=0.6, test=0.1, hold_out="pairs", seed=seed)
+        model = Zero(parts.train)
+        method = create("cp", per="none").calibrate(model, parts.calibration)
+        new = parts.test[rng.permutation(np.repeat(np.arange(len(parts.test)), repeats))]
+        run: Any = Predictor(model, method, None, {}, {})  # type: ignore[arg-type]
+        monitor = Monitor(run, false_alarm=0.05, seed=seed, by_relation=False)
+        for part in (new[: len(new) // 2], new[len(new) // 2 :]):
+            monitor.update(part, part.confidence)
+        assert monitor.facts + monitor.repeats == len(new)
+        assert monitor.coverage_p_value is not None
+        alarms += monitor.broken
+        low += monitor.coverage_p_value <= 0.05
+    return alarms, low
+
+
+def test_the_monitor_tests_one_row_of_each_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A right monitor fails with a chance below two in a million. Forty rows of a pair are not forty facts."""
+    most = stats.binom.ppf(1 - 1e-6, 100, 0.05)
+    assert max(alarms_and_low_p_values(40, 100)) <= most
+    monkeypatch.setattr(Monitor, "_rows_of_new_units", lambda monitor, facts: np.arange(len(facts)))
+    alarms, low = alarms_and_low_p_values(40, 100)
+    print(f"\nall rows tested: {alarms} alarms and {low} low p-values in 100 monitors at 0.05")
+    assert min(alarms, low) > most

@@ -111,7 +111,7 @@ class Reached(Exception):
 
 
 def test_it_is_judged_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'unkgcp[plot]'")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'unkgcp[evidence]'")
     own = calibrate(Ids(), FACTS, "cp", training=TRAIN, name="mine")
     found = evaluate(own, Dataset("small", Splits(TRAIN, FACTS, QUERIES, TRAIN[:0])), [0.9])
     assert found["levels"][0]["positive"]["n"] == len(QUERIES)

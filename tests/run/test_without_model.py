@@ -75,7 +75,7 @@ def predictor(dataset: Dataset) -> Predictor:
 
 
 def test_nothing_of_torch_is_loaded_by_whoever_fits_asks_and_serves(tmp_path: Path) -> None:
-    pytest.importorskip("fastapi", reason="the extra serve is not installed")
+    pytest.importorskip("fastapi", reason="fastapi is not installed: see the extra evidence")
     pytest.importorskip("httpx", reason="httpx is not installed")
     write(mirrored_graph(600, 3), tmp_path / "facts.tsv")
     (tmp_path / "queries.tsv").write_text("e1\tr0\te2\nnobody\tr0\te2\n")

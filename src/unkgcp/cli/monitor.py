@@ -94,9 +94,10 @@ def command(
     }
     calibration = None if given is None else read(given, **reading)
     if state is None:
-        kept = None
-        monitor = Monitor(predictor, calibration=calibration, **settings)
-        monitor.update(facts, facts.truth)
+        monitor, kept = (
+            Monitor(predictor, calibration=calibration, **settings).update(facts, facts.truth),
+            None,
+        )
     else:
         monitor, kept = watch(predictor, facts, state, calibration=calibration, **settings)
     findings = {"run": run, "labelled": labelled, "state": kept, **describe(monitor, kept)}
@@ -104,7 +105,7 @@ def command(
     print_text(monitor_text(findings, monitor.all.path))
     if kept is not None and not kept["new"]:
         note(f"{labelled}: all of these facts were counted before; nothing is added")
-    elif not monitor.facts_of.any():
+    elif not monitor.facts_of.any() and not monitor.repeats:
         raise InputError(f"{labelled} has no fact of a kind that the run was calibrated for; give others")
     if monitor.broken:
         raise click.exceptions.Exit(3)

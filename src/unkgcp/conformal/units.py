@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 def one_row_per_unit(unit: ArrayLike, seed: int = 0) -> NDArray[np.intp]:
     """One row of each unit, every row of it equally likely, in ascending order: (units,).
 
-    unit: (n,) labels; rows with the same label are one unit. Only the labels and the seed decide, no score and no
-    confidence.
+    unit: (n,) labels, or (n, columns) of numbers; rows with the same label are one unit. Only the labels and the seed
+    decide, no score and no confidence.
 
     Theorem: rank the drawn rows alone, in groups or not. If the units of calibration and the unit of the query are
     exchangeable and the query is a row of its unit drawn in the same way, the query's label is inside its interval
@@ -29,5 +29,5 @@ def one_row_per_unit(unit: ArrayLike, seed: int = 0) -> NDArray[np.intp]:
     labels = np.asarray(unit)
     order = np.random.default_rng(seed).permutation(len(labels))
     # the first row of a unit in a random order is any of its rows
-    first = np.unique(labels[order], return_index=True)[1]
+    first = np.unique(labels[order], return_index=True, axis=0 if labels.ndim > 1 else None)[1]
     return np.sort(order[first])

@@ -59,9 +59,7 @@ def threshold_groups(
     if method.one_threshold:
         one = np.zeros(len(triples.head), np.int64)
         return ThresholdGroups(one, one + method.size)
-    columns = method.group_columns(triples, doubt) if isinstance(method, Partitioned) else None
-    if not columns:
+    if not isinstance(method, Partitioned) or not (columns := method.group_columns(triples, doubt)):
         return None
-    assert isinstance(method, Partitioned)
     name, codes = min(columns.items(), key=lambda item: len(np.unique(item[1])))
     return ThresholdGroups(codes, method._sizes(name, codes))

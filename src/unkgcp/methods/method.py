@@ -183,17 +183,13 @@ class IntervalPredictor(ABC):
         """Learn what this method needs from calibration facts, none of which the model was trained on."""
         self.model = model
         # a label that the vocabulary lacks has the id -1, under which its fact cannot be kept
-        usable = in_vocabulary(facts)
-        if not self.tells_kinds:
-            usable &= status_codes(model, facts) == 0
+        usable = in_vocabulary(facts) & (self.tells_kinds | (status_codes(model, facts) == 0))
         waiting = facts[~usable & in_vocabulary(facts)]
         facts = facts[usable]
         if self.tells_kinds:
             drawn = one_row_per_unit(self.units(facts), seed=0x0417)
-            if len(drawn) < len(facts):
-                rest = np.ones(len(facts), bool)
-                rest[drawn] = False
-                waiting, facts = concatenate([waiting, facts[rest]]), facts[drawn]
+            rest = np.delete(np.arange(len(facts)), drawn)
+            waiting, facts = concatenate([waiting, facts[rest]]), facts[drawn]
         if self.max_calibration_facts is not None and len(facts) > self.max_calibration_facts:
             facts, left = _drawn(facts, self.max_calibration_facts)
             waiting = concatenate([waiting, left])
@@ -217,10 +213,7 @@ class IntervalPredictor(ABC):
         """Position in `KINDS` of each triple, (n,); 0 for all where kinds are not told apart."""
         if not self.tells_kinds:
             return np.zeros(len(triples.head), np.int8)
-        return self._known_kinds().codes(triples)
-
-    def _known_kinds(self) -> Kinds:
-        return self._of_training()[0]
+        return self._of_training()[0].codes(triples)
 
     def _of_training(self) -> tuple[Kinds, Floats]:
         """What tells the kinds of queries, and the mean confidence of the training facts of each relation, last that of
@@ -236,26 +229,19 @@ class IntervalPredictor(ABC):
         return self._trained[1:]
 
     def units(self, facts: Graph) -> NDArray[np.int64]:
-        """Which facts came together, as equal numbers: (n,).
+        """Which facts came together, as equal rows: (n, 2), the sort of the unit and its number; -1 for one alone.
 
         Facts of an entity without a training fact, facts of a pair without one, and repeats of a triple without one
         are held out together, whatever the rule by which a graph was split; other rows came alone.
         """
-        kind, entities = self.kinds(facts), len(self.model.seen_entities)
-        known = self._known_kinds()
-        new_head = ~known.seen_entities[facts.head]
-        train = training_facts(self.model)
+        kind, known, train = self.kinds(facts), self._of_training()[0], training_facts(self.model)
         assert train is not None
+        new = np.where(known.seen_entities[facts.head], facts.tail, facts.head)
+        pair, alone = pair_keys(facts, len(self.model.seen_entities)), np.arange(len(facts))
         repeated = ~contained(facts.keys, np.sort(train.keys))
-        unit = np.stack([np.full(len(facts), 3), np.arange(len(facts))], axis=1)
-        unit[repeated] = np.stack([np.full(len(facts), 2), facts.keys], axis=1)[repeated]
-        apart = kind != KNOWN_PAIR
-        unit[apart] = np.stack([np.full(len(facts), 1), pair_keys(facts, entities)], axis=1)[apart]
-        new = kind == NEW_ENTITY
-        unit[new] = np.stack(
-            [np.zeros(len(facts), np.int64), np.where(new_head, facts.head, facts.tail)], axis=1
-        )[new]
-        return np.unique(unit, axis=0, return_inverse=True)[1].ravel()
+        cases = [kind == NEW_ENTITY, kind != KNOWN_PAIR, repeated]
+        number = np.select(cases, [new, pair, facts.keys], alone)
+        return np.stack([np.select(cases, [0, 1, 2], -1), number], axis=1)
 
     def models(self) -> dict[str, Scorer]:
         """Every model that it asks, by the name under which a run stores it."""

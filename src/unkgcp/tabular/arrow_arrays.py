@@ -16,6 +16,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+NUMPY_TYPES = {
+    pa.from_numpy_dtype(np.dtype(name)): np.dtype(name)
+    for name in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+}
+"""The type of NumPy for each Arrow type of numbers; `to_pandas_dtype` of older versions of Arrow loads pandas."""
+
 
 def numbers(array: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> pa.Array:
     """An array of numbers or truth values (n,) as an Arrow column, null where it is not valid."""
@@ -65,11 +71,11 @@ def values(column: pa.Array) -> NDArray[Any]:
     """A column of numbers or truth values, none of them null, as an array (n,); of numbers it is no copy."""
     first, end, data = column.offset, column.offset + len(column), column.buffers()[1]
     if not len(column) or data is None:
-        return np.zeros(0, column.type.to_pandas_dtype())
+        return np.zeros(0, NUMPY_TYPES[column.type])
     if pa.types.is_boolean(column.type):
         packed = np.frombuffer(data, np.uint8)[first // 8 : -(-end // 8)]
         return np.unpackbits(packed, bitorder="little").view(np.bool_)[first % 8 :][: len(column)]
-    return np.frombuffer(data, column.type.to_pandas_dtype())[first:end]
+    return np.frombuffer(data, NUMPY_TYPES[column.type])[first:end]
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -44,6 +44,7 @@ def describe(monitor: Monitor, kept: Mapping[str, Any] | None = None) -> dict[st
         "calibration_facts": monitor.calibration_facts,
         "facts": monitor.facts,
         "left_out": dict(monitor.left_out),
+        "repeats": monitor.repeats,
         "coverage": {
             "confidence": monitor.confidence,
             "facts": facts,
@@ -85,6 +86,11 @@ def monitor_text(findings: Mapping[str, Any], path: Floats) -> str:
     if left_out:
         named = ", ".join(f"{count:,} about a {kind}" for kind, count in left_out.items())
         lines.append(f"left out, because no calibration fact is of their kind or a label is new: {named}")
+    if findings["repeats"]:
+        lines.append(
+            "left out, because another fact of the same new entity, pair or triple is counted: "
+            f"{findings['repeats']:,}"
+        )
     if kept is not None and kept["learned"]:
         lines.append(f"left out, because an update has learned from them: {kept['learned']:,}")
     if not findings["facts"]:

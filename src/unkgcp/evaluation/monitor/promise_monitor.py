@@ -8,6 +8,10 @@ most `false_alarm`. A new monitor is a new test with a false-alarm rate of its o
 calls one test. What it is not: a proof that the promise holds (no alarm means no evidence against it, which is less),
 or a test of whether the model is good. Facts of a kind without calibration facts are counted and left out.
 
+Facts that come together (`IntervalPredictor.units`: all facts of a new entity, of a new pair, repeats of a new triple)
+are one unit, and units are what is exchangeable. One row of each is tested, drawn as calibration draws it, and later
+rows of a unit of which one was ranked are left out: ten equal rows would look like ten facts that surprise alike.
+
 Half of the false-alarm rate is for all facts together, half for the relations. A relation with at least 19
 calibration facts has bags and a martingale of its own, and its alarm goes off at R times the capital, where R is the
 number of such relations (Bonferroni): the chance of any false alarm among them is then within their half.
@@ -35,13 +39,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.conformal.martingale import Stream
+from unkgcp.conformal.units import one_row_per_unit
 from unkgcp.errors import InputError
 from unkgcp.evaluation.metrics import contains, hits_law, middle
 from unkgcp.evaluation.query_groups import answered, query_kinds, threshold_groups
 from unkgcp.graph.facts import Graph, Triples, in_vocabulary
 from unkgcp.graph.kinds import KINDS
 from unkgcp.graph.objects import Queries, to_triples
-from unkgcp.methods.method import IntervalPredictor
+from unkgcp.methods.method import IntervalPredictor, some_rows
 from unkgcp.run.predictor import Predictor
 
 Floats = NDArray[np.float64]
@@ -77,13 +82,20 @@ class Monitor:
             raise InputError(f"the confidence is {confidence:g} but must lie between 0 and 1 to be watched")
         self.predictor, self.confidence, self.false_alarm = predictor, confidence, false_alarm
         self.seed, self.by_relation = seed, by_relation
+        self._units: set[tuple[int, ...]] = set()
         reference = reference_of(predictor, calibration)
-        scores, kinds = _scores(predictor.method, reference, reference.truth), self._kinds(reference)
+        reference = reference[self._rows_of_new_units(reference)]
+        scores, kinds = (
+            _scores(predictor.method, reference, reference.truth),
+            query_kinds(predictor.model, reference),
+        )
         self.calibration_facts = len(scores)
         labels = predictor.model.vocabulary.relations
         self.facts_of, self.hits_of = np.zeros((2, len(labels)), np.int64)
         """Facts of each relation that this monitor was given, and how many of them their interval covers."""
         self.left_out = dict.fromkeys(KINDS, 0)
+        self.repeats = 0
+        """Facts that were not tested, because another fact of their unit is."""
         self.asked: list[Triples] = []
         self.alarms_before: list[str] = []
         self._ties, self._relation_ties = np.random.default_rng(seed).spawn(2)
@@ -98,9 +110,6 @@ class Monitor:
             rows, log_alarm = reference.relation == code, math.log(len(watched)) - math.log(false_alarm / 2)
             self.relations[label] = Stream(scores[rows], kinds[rows], confidence, log_alarm)
 
-    def _kinds(self, triples: Any) -> NDArray[np.int8]:
-        return query_kinds(self.predictor.model, triples)
-
     def update(self, triples: Queries, confidences: ArrayLike) -> Self:
         """Take in labelled facts, in the order in which they came.
 
@@ -113,15 +122,35 @@ class Monitor:
                 "the labelled facts have lower and upper, the run was fitted on single confidences; "
                 "give facts with one confidence each"
             )
-        kinds, answer = self._kinds(ids), self.predictor.method.interval(ids, self.confidence)
+        kinds, answer = (
+            query_kinds(self.predictor.model, ids),
+            self.predictor.method.interval(ids, self.confidence),
+        )
         usable = in_vocabulary(ids) & np.isin(kinds, list(self.all.bags)) & ~np.isnan(answer.score)
-        covered = contains(truth, answer.lower, answer.upper)
         for code, kind in enumerate(KINDS):
             self.left_out[kind] += int(((kinds == code) & ~usable).sum())
-        if usable.any():
-            asked = Triples(*(column[usable] for column in ids))
-            self._take(asked, truth[usable], kinds[usable], covered[usable])
+        rows = np.flatnonzero(usable)
+        asked = Graph(*some_rows(ids, rows), np.zeros(len(rows)), self.predictor.model.vocabulary)
+        drawn = rows[self._rows_of_new_units(asked)]
+        self.repeats += len(rows) - len(drawn)
+        if len(drawn):
+            self._take(
+                some_rows(ids, drawn),
+                truth[drawn],
+                kinds[drawn],
+                contains(truth, answer.lower, answer.upper)[drawn],
+            )
         return self
+
+    def _rows_of_new_units(self, facts: Graph) -> NDArray[np.intp]:
+        """A row of each unit of which no row was taken before."""
+        if not self.predictor.method.tells_kinds:
+            return np.arange(len(facts))
+        units = self.predictor.method.units(facts)
+        labels = list(map(tuple, units.tolist()))
+        new = np.flatnonzero([label not in self._units for label in labels])
+        self._units.update(label for label in labels if label[0] >= 0)
+        return new[one_row_per_unit(units[new], self.seed)]
 
     def _take(
         self, triples: Triples, truth: Floats, kinds: NDArray[np.int8], covered: NDArray[np.bool_]

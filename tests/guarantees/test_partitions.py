@@ -201,7 +201,7 @@ def test_calibration_labels_have_no_say_in_groups_trees_and_cells() -> None:
         for part in (calibration, others)
     )
     # the calibration facts' scores in order, and the facts themselves, which a selection needs
-    of_labels = {f"ranking/{place}/scores" for place in range(3)}
+    of_labels = {f"{name}/{place}/scores" for name in ("ranking", "floor") for place in range(3)}
     of_labels |= {name for name in first if name.startswith("ranked.")}
     assert of_labels < first.keys() == second.keys()
     groups = {"doubt_edges", "relation_groups", "relation_own", "degree_facts", "degree_edges"}

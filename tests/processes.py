@@ -45,8 +45,10 @@ def serving(predictors: Any, **settings: Any) -> Iterator[str]:
         running = thread.submit(server.run)
         while not (server.started or running.done()):
             threading.Event().wait(0.01)
-        yield "http://{}:{}".format(*server.servers[0].sockets[0].getsockname())
-        server.should_exit = True
+        try:
+            yield "http://{}:{}".format(*server.servers[0].sockets[0].getsockname())
+        finally:
+            server.should_exit = True  # also where the test fails, or its thread would be waited for
 
 
 def until_writing(running: subprocess.Popen[bytes], folder: Path) -> None:

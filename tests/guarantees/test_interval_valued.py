@@ -17,6 +17,7 @@ from scipy.stats import betabinom
 
 from tests.oracles import Oracle, generate
 from unkgcp.conformal import rank
+from unkgcp.conformal.ranks import exact
 from unkgcp.graph import Graph
 from unkgcp.methods.interval_valued import Joint, MeanLength
 from unkgcp.training import Model, config_for, train, train_length
@@ -103,9 +104,9 @@ def test_a_threshold_too_low_would_be_noticed(world: tuple[Graph, Graph, Oracle]
     """Thirty of 1,500 ranks short (two points of coverage): the test of coverage must fail."""
 
     class Short(Joint):
-        def _thresholds(self, rankings: Any, triples: Any, levels: Any, doubt: Any) -> NDArray[np.float64]:
-            k = rank(levels[0], self.size) - 30
-            return np.full((len(triples.head), 1), rankings.scores[k - 1])
+        def _thresholds(self, tables: Any, triples: Any, doubt: Any) -> NDArray[np.float64]:
+            k = rank(self.ranked_level(exact(LEVEL)), self.size) - 30
+            return np.full((len(triples.head), 1), self.rankings.scores[k - 1])
 
     hits, _, _ = replicate(Short(models[1], True, by_kind=False), models[0], world)
     assert tail(hits, len(world[1]) - CALIBRATION)[0] < FALSE_ALARM

@@ -286,7 +286,7 @@ class TestTarget:
             files, "sync", lambda path: time.sleep(0.2)
         )  # between the check and the replacement
         first, second = Predictor.load(run), Predictor.load(run)
-        second.provenance["note"] = "second"
+        first.provenance["note"], second.provenance["note"] = "first", "second"
 
         def refusal(one: Predictor) -> str:
             try:

@@ -21,6 +21,7 @@ from unkgcp.cli.options import (
 from unkgcp.cli.output import (
     Reporter,
     detail,
+    is_terminal,
     json_option,
     note,
     print_evaluation,
@@ -212,7 +213,7 @@ def _may_replace(output: str, hashes: Mapping[str, str], force: bool) -> None:
     if before.get("hashes") == dict(hashes):
         return
     held = f"{output} holds a run of other data" + (f" ({before['name']})" if "name" in before else "")
-    if not sys.stdin.isatty():
+    if not is_terminal(sys.stdin):
         raise InputError(f"{held}; give another folder with -o, or replace it with --force")
     click.confirm(f"{held}. Replace it?", abort=True, err=True)
 
@@ -266,7 +267,7 @@ def _train(
     kinds = describe_kinds(dataset.splits, dataset.split_here)
     if settings["method"] != FOLDED:  # of folds every fact calibrates
         # on a terminal the table above has the kinds
-        note(kinds.partition(": ")[2] or None if sys.stdout.isatty() else kinds)
+        note(kinds.partition(": ")[2] or None if is_terminal(sys.stdout) else kinds)
     note(dataset.symmetry)
     outcome["stopped"] = stopped = predictor.provenance["stopped"]
     print_json(outcome)

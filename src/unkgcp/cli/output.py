@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -87,13 +87,13 @@ def print_guarantee(predictor: Predictor) -> dict[str, str | None]:
     caution, per = method.caution(0.9), method.options().get("per", "none")
     promise = f"guarantee of {method.name}: {guarantee} ({method.size:,} calibration facts)"
     # where every line counts, what is promised everywhere is left out
-    if sys.stdout.isatty() and per != "none":
+    if is_terminal(sys.stdout) and per != "none":
         promise = (
             " and ".join(["Promised within each kind of question", *(WITHIN[by] for by in per.split(","))])
             + "."
         )
     for sentence in filter(None, (promise, caution)):
-        print_text(textwrap.fill(sentence, 80) if sys.stdout.isatty() else sentence)
+        print_text(textwrap.fill(sentence, 80) if is_terminal(sys.stdout) else sentence)
     return {"guarantee": guarantee, "caution": caution}
 
 
@@ -202,7 +202,9 @@ def complain(sentence: str) -> None:
 def say(sentence: str) -> None:
     """Print a line to stderr, with the time where stderr is no terminal."""
     if not is_quiet():
-        complain(textwrap.fill(sentence, 80) if _watched() else f"{time.strftime(TIME)} {sentence}")
+        complain(
+            textwrap.fill(sentence, 80) if is_terminal(sys.stderr) else f"{time.strftime(TIME)} {sentence}"
+        )
 
 
 def note(sentence: str | None) -> None:
@@ -217,9 +219,9 @@ def detail(sentence: str) -> None:
         say(sentence)
 
 
-def _watched() -> bool:
-    """Whether stderr is a terminal."""
-    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether somebody sees what is written to this stream, or types what is read from it; closed ones are None."""
+    return stream is not None and not stream.closed and stream.isatty()
 
 
 class Reporter(Progress):
@@ -238,7 +240,7 @@ class Reporter(Progress):
 
     def __enter__(self) -> Reporter:
         self._start = time.monotonic()
-        if _watched() and not is_quiet():
+        if is_terminal(sys.stderr) and not is_quiet():
             import rich.progress as rich
             from rich.console import Console
 

@@ -17,7 +17,7 @@ from unkgcp.cli.options import (
     examples,
     share_option,
 )
-from unkgcp.cli.output import Reporter, note
+from unkgcp.cli.output import Reporter, is_terminal, note
 from unkgcp.progress import Silent
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def _answer_here(
                 if (caution := predictor.method.caution(level)) is not None:
                     note(f"of the calibration facts that the filter keeps: {caution}")
         # a bar would be drawn into answers that come on the same screen
-        on_screen = output in (None, "-") and sys.stdout.isatty()
+        on_screen = output in (None, "-") and is_terminal(sys.stdout)
         with nullcontext(Silent()) if on_screen else Reporter("predicting", total) as progress:
             answer_file(predictor, queries, output, request, answer=answer, progress=progress, **reading)
         if request.sets is not None:

@@ -53,7 +53,9 @@ QUANTILES, SHAPES, OF_SHAPE = (
     400,
 )  # of standardised errors; groups by location, and facts of each at least
 LEAST_SCALE = 1e-3  # of the standard deviation of the confidences
-TRIED_ON, TRIED_ROUNDS, TURNS = 24_000, 50, 3  # rows and rounds of trees that forms are tried out with
+TRIED_ON, TURNS = 12_000, 3  # rows that forms are tried out on, and how often where there are few
+TRIED: dict[str, Any] = {"rounds": 30, "leaves": 15, "bins": 63, "learning_rate": 0.25}
+"""Settings of the trees that forms are tried out with: coarser ones, which take a third of the time."""
 FEW_ROWS = 50_000
 """Up to so many rows all forms are tried; more teach the frequent values well enough to keep them."""
 TRIED_LEVELS = (0.8, 0.9, 0.95)
@@ -488,7 +490,7 @@ class Lesson:
         forms = FORMS if len(self.table) <= FEW_ROWS else FORMS[:2]
         order = np.random.default_rng((self.seed, 0xF0)).permutation(len(self.table))[:TRIED_ON]
         few, total = self._rows(np.sort(order)), dict.fromkeys(forms, 0.0)
-        for turn in range(TURNS if len(order) <= TRIED_ON // 2 else 1):
+        for turn in range(TURNS if len(order) < TRIED_ON else 1):
             lesson = replace(few, held=few.part % 5 == turn)
             held = lesson.held
             if not held.any() or held.all():
@@ -496,7 +498,9 @@ class Lesson:
             features, label = Features(few.table[held], few.slots[held]), few.confidence[held]
             for form in forms:
                 if form.coarse or form.atom_share > 1:
-                    distribution = lesson._law(form, TRIED_ROUNDS).distribution(features, self.values)
+                    distribution = lesson._law(form, 5 * TRIED["rounds"], TRIED).distribution(
+                        features, self.values
+                    )
                 else:  # the form before it, with all cells joined
                     distribution = distribution.joined()
                 calibrated = replace(distribution, actual=actual_masses(distribution, label, self.seed))
@@ -506,7 +510,7 @@ class Lesson:
     def learned(self, form: Form, progress: Progress) -> Law:
         """The law of this form, learned from all rows but the held ones."""
         boosting = Part(progress, PARTS["forms"], PARTS["values"], SUGGESTED.rounds + ELSEWHERE.rounds)
-        law = self._law(form, self.rounds, boosting)
+        law = self._law(form, 5 * self.rounds, {"rounds": self.rounds}, boosting)
         held = self.held
         distribution = law.distribution(Features(self.table[held], self.slots[held]), self.values)
         return replace(law, actual=actual_masses(distribution, self.confidence[held], self.seed))
@@ -522,11 +526,13 @@ class Lesson:
             held=self.held[rows],
         )
 
-    def _law(self, form: Form, rounds: int, progress: Progress | None = None) -> Law:
-        """The law of this form, with at most so many rounds of boosting."""
+    def _law(
+        self, form: Form, rounds: int, settings: Mapping[str, Any], progress: Progress | None = None
+    ) -> Law:
+        """The law of this form; settings of the trees for values, and at most so many rounds of those for errors."""
         held, label = self.held, _slot_labels(self.slots, self.codes)
         first, second = (
-            replace(trees, seed=self.seed, rounds=min(rounds, trees.rounds))
+            replace(trees, **{**settings, "seed": self.seed, "rounds": min(settings["rounds"], trees.rounds)})
             for trees in (SUGGESTED, ELSEWHERE)
         )
         suggested = None
@@ -545,7 +551,7 @@ class Lesson:
         elsewhere = second.learn(self.table[fit], kind[fit], self.table[stop], kind[stop], cells.classes)
         between = fit & (kind >= cells.atoms)
         errors = Errors.learn(
-            self.table[between], self.confidence[between], self.part[between], self.seed, 5 * rounds
+            self.table[between], self.confidence[between], self.part[between], self.seed, rounds
         )
         return Law(cells, suggested, elsewhere, errors, IDENTITY)
 

@@ -36,8 +36,8 @@ def judged(facts: Path, seed: int, level: float, options: tuple[object, ...]) ->
         run = Path(folder) / "run"
         common.timed(common.unkgcp("fit", facts, "-o", run, "--seed", seed, "--quiet", *options))
         said = common.timed(common.unkgcp("evaluate", run, "--confidence", level, "--json", "--quiet")).said
-    found: dict[str, Any] = json.loads(said)["levels"][0]["positive"]
-    return found
+    measured: dict[str, Any] = json.loads(said)["levels"][0]["positive"]
+    return measured
 
 
 def slices_below(figures: dict[str, Any]) -> int:
@@ -102,8 +102,9 @@ def main() -> int:
             for method, asked in METHODS.items():
                 more = (*asked, "--config", config) if asked else asked
                 seeds = [judged(facts, seed, options.level, more) for seed in range(options.seeds)]
-                rows += rows_of(name, method, seeds)
-                print(*rows, sep="\n", file=sys.stderr, flush=True)
+                measured = rows_of(name, method, seeds)
+                print(*measured, sep="\n", file=sys.stderr, flush=True)
+                rows += measured
     record = {
         "command": common.command(),
         "level": options.level,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -145,9 +146,23 @@ def behind_nginx(service: str, folder: Path) -> Iterator[str]:
     command = [nginx, "-c", str(folder / "nginx.conf"), "-g", "daemon off;", "-e", str(folder / "error.log")]
     with subprocess.Popen(command) as process:
         try:
+            until_listening(int(ports[1]), process)
             yield f"https://localhost:{ports[1]}"
         finally:
             process.terminate()
+
+
+def until_listening(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Wait until a program that was just started takes connections."""
+    deadline = time.monotonic() + 60
+    while True:
+        assert process.poll() is None, "it ended"
+        assert time.monotonic() < deadline
+        try:
+            socket.create_connection(("127.0.0.1", port), 5).close()
+            return
+        except OSError:
+            time.sleep(0.05)
 
 
 def free_port() -> int:

@@ -92,7 +92,11 @@ def print_guarantee(predictor: Predictor) -> dict[str, str | None]:
             " and ".join(["Promised within each kind of question", *(WITHIN[by] for by in per.split(","))])
             + "."
         )
-    for sentence in filter(None, (promise, caution)):
+    shown = caution
+    if caution and is_terminal(sys.stdout):
+        first, *others = caution.split("; ")
+        shown = f"{first} (and {len(others)} more, in --json)" if others else first
+    for sentence in filter(None, (promise, shown)):
         print_text(textwrap.fill(sentence, 80) if is_terminal(sys.stdout) else sentence)
     return {"guarantee": guarantee, "caution": caution}
 

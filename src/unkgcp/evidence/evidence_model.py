@@ -15,7 +15,8 @@ model has a `score`, the mean of the distribution.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ from unkgcp.evidence.factors import Factors
 from unkgcp.evidence.features import FREQUENT, Evidence, Features
 from unkgcp.evidence.folds import Rehearsal
 from unkgcp.evidence.pairs import SLOTS
-from unkgcp.evidence.trees import Boosting, Trees, arrays_of
+from unkgcp.evidence.trees import Boosting, Trees, arrays_of, threads_for, two_at_once
 from unkgcp.files import under
 from unkgcp.graph.facts import Graph, HasTriples, Triples, Vocabulary
 from unkgcp.progress import Part, Progress, Silent
@@ -43,6 +44,7 @@ SUGGESTED, ELSEWHERE = Boosting(rounds=100), Boosting(rounds=80)
 LOCATION = Boosting(rounds=240, learning_rate=0.1, patience=15)
 SCALE = Boosting(rounds=120, leaves=15, learning_rate=0.1, patience=15)
 CHUNK = 1 << 15  # queries that are answered together
+Submit = Callable[..., Future[Any]]
 WORK = 100  # the total that `learn` reports as progress; `PARTS` says where each of its parts ends, by time
 PARTS = {"asking": 40, "forms": 50, "values": 75, "errors": WORK}
 DOUBT_LEVEL = 0.9  # the doubt of a query is the width of its own central interval of this mass
@@ -106,31 +108,36 @@ class Errors:
         table: NDArray[np.float32],
         confidence: Floats,
         part: NDArray[np.int8],
-        seed: int,
-        rounds: int = 0,
+        settings: tuple[Boosting, Boosting],
+        submit: Submit,
     ) -> Errors:
-        """Learn from rows (n, F) with their confidences; errors are those of trees that did not see the row's part."""
+        """Learn from rows (n, F) with their confidences; errors are those of trees that did not see the row's part.
+
+        `settings`: those of the trees for location and scale.
+        """
         if len(confidence) < CONTINUOUS or confidence.min() == confidence.max():
             return cls.none()
         deviation = float(confidence.std())
-        first, second = (
-            replace(trees, seed=seed, rounds=min(rounds, trees.rounds)) for trees in (LOCATION, SCALE)
-        )
         centre, target = float(confidence.mean()), (confidence - float(confidence.mean())) / deviation
-        predicted, locations = np.empty(len(target)), []
-        for turn in range(3):
-            out = part % 3 == turn
-            trees = first.regress(table[~out], target[~out], table[out], target[out])
-            predicted[out] = trees.sums(table[out])[:, 0]
-            locations.append(trees.scaled(deviation, centre))
+
+        def in_turns(
+            boosting: Boosting, objective: str, turns: int, table: NDArray[np.float32], target: Floats
+        ) -> tuple[list[Trees], Floats]:
+            """Trees that were learned without one part each, and what they predict of it."""
+
+            def learned(out: NDArray[np.bool_]) -> Trees:
+                return boosting.regress(table[~out], target[~out], table[out], target[out], objective)
+
+            parts, predicted = [part % turns == turn for turn in range(turns)], np.empty(len(target))
+            trees = [future.result() for future in [submit(learned, out) for out in parts]]
+            for out, each in zip(parts, trees, strict=True):
+                predicted[out] = each.sums(table[out])[:, 0]
+            return trees, predicted
+
+        locations, predicted = in_turns(settings[0], "regression", 3, table, target)
         size = np.maximum(np.abs(target - predicted), LEAST_SCALE)
         wide = _with_column(table, predicted * deviation + centre)
-        log_scale, scales = np.empty(len(target)), []
-        for turn in range(2):
-            out = part % 2 == turn
-            trees = second.regress(wide[~out], size[~out], wide[out], size[out], "gamma")
-            log_scale[out] = trees.sums(wide[out])[:, 0]
-            scales.append(trees.scaled(1.0, np.log(deviation)))
+        scales, log_scale = in_turns(settings[1], "gamma", 2, wide, size)
         error = (target - predicted) / np.exp(log_scale)
         groups = max(1, min(SHAPES, len(target) // OF_SHAPE))
         location = predicted * deviation + centre
@@ -139,7 +146,12 @@ class Errors:
         ranks = (np.arange(QUANTILES) + 0.5) / QUANTILES
         shape = np.stack([np.quantile(error[group == each], ranks) for each in np.unique(group)])
         edges = edges[np.unique(group)[1:] - 1]
-        return cls(tuple(locations), tuple(scales), edges, _ascending(shape))
+        return cls(
+            tuple(trees.scaled(deviation, centre) for trees in locations),
+            tuple(trees.scaled(1.0, np.log(deviation)) for trees in scales),
+            edges,
+            _ascending(shape),
+        )
 
     def of(self, table: NDArray[np.float32]) -> tuple[Floats, Floats, Ints]:
         """Location, scale and group of shape of rows of features, (n,) each."""
@@ -160,7 +172,9 @@ class Law:
     suggested: Trees | None
     """The probability that the confidence is suggested value 0, 1, 2, or none of them; None without such values."""
     elsewhere: Trees
-    """The probability of each class of cells, if the confidence is none of the suggested values."""
+    """The probability of each atom and of everything between, if the confidence is none of the suggested values."""
+    between: Trees | None
+    """The probability of each coarse cell, if the confidence is no atom either; None without such cells."""
     errors: Errors
     actual: Floats
     """What central masses really hold, see `Distribution`."""
@@ -172,10 +186,13 @@ class Law:
             mass = np.where(slots >= 0, self.suggested.probabilities(table)[:, :SLOTS], 0.0)
         rest = np.maximum(1.0 - mass.sum(axis=1, keepdims=True), 0.0)
         location, scale, group = self.errors.of(table)
+        share = self.elsewhere.probabilities(table)
+        if self.between is not None:
+            share = np.concatenate([share[:, :-1], share[:, -1:] * self.between.probabilities(table)], axis=1)
         return Distribution(
             self.cells,
             self.errors.shape,
-            rest * self.elsewhere.probabilities(table),
+            rest * share,
             location,
             scale,
             group,
@@ -291,6 +308,7 @@ class EvidenceModel:
             "practice": self.practice._asdict(),
             "completing": {} if self.completer is None else self.completer.arrays(),
             "suggested": {} if law.suggested is None else law.suggested.arrays(),
+            "between": {} if law.between is None else law.between.arrays(),
             **{f"location{place}": trees.arrays() for place, trees in enumerate(law.errors.locations)},
             **{f"scale{place}": trees.arrays() for place, trees in enumerate(law.errors.scales)},
         }
@@ -331,14 +349,12 @@ class EvidenceModel:
                 _restore_trees("location", arrays), _restore_trees("scale", arrays),
                 arrays["errors.edges"], arrays["errors.shape"],
             )  # fmt: skip
-            suggested = under("suggested.", arrays)
-            law = Law(
-                cells,
-                Trees.restore(suggested) if suggested else None,
-                Trees.restore(under("elsewhere.", arrays)),
-                errors,
-                arrays["actual"],
+            suggested, between = (
+                Trees.restore(columns) if (columns := under(name, arrays)) else None
+                for name in ("suggested.", "between.")
             )
+            elsewhere = Trees.restore(under("elsewhere.", arrays))
+            law = Law(cells, suggested, elsewhere, between, errors, arrays["actual"])
             practice = Practice(**under("practice.", arrays))
             completing = under("completing.", arrays)
             completer = Completer.restore(completing, train, backbone) if completing else None
@@ -354,9 +370,17 @@ class EvidenceModel:
 
     def _check(self) -> None:
         law, errors = self.law, self.law.errors
-        if law.elsewhere.total != law.cells.classes or (law.suggested and law.suggested.total != SLOTS + 1):
+        atoms = law.cells.atoms
+        totals = (
+            (law.elsewhere, atoms + 1),
+            (law.between, law.cells.classes - atoms),
+            (law.suggested, SLOTS + 1),
+        )
+        if any(each is not None and each.total != total for each, total in totals) or (
+            law.between is None and law.cells.classes > atoms + 1
+        ):
             raise ValueError("the trees of the evidence tell other classes apart than there are")
-        trees = [law.elsewhere, *errors.locations, *([law.suggested] if law.suggested else [])]
+        trees = [*(each for each, _ in totals if each is not None), *errors.locations]
         if {each.features for each in trees} != {self.columns} or any(
             each.features != self.columns + 1 for each in errors.scales
         ):
@@ -509,7 +533,7 @@ class Lesson:
 
     def learned(self, form: Form, progress: Progress) -> Law:
         """The law of this form, learned from all rows but the held ones."""
-        boosting = Part(progress, PARTS["forms"], PARTS["values"], SUGGESTED.rounds + ELSEWHERE.rounds)
+        boosting = Part(progress, PARTS["forms"], PARTS["values"], ELSEWHERE.rounds)
         law = self._law(form, 5 * self.rounds, {"rounds": self.rounds}, boosting)
         held = self.held
         distribution = law.distribution(Features(self.table[held], self.slots[held]), self.values)
@@ -531,29 +555,57 @@ class Lesson:
     ) -> Law:
         """The law of this form; settings of the trees for values, and at most so many rounds of those for errors."""
         held, label = self.held, _slot_labels(self.slots, self.codes)
+        threads = threads_for(len(self.table))
         first, second = (
-            replace(trees, **{**settings, "seed": self.seed, "rounds": min(settings["rounds"], trees.rounds)})
+            replace(
+                trees,
+                **{**settings, "rounds": min(settings["rounds"], trees.rounds)},
+                seed=self.seed,
+                threads=threads,
+            )
             for trees in (SUGGESTED, ELSEWHERE)
         )
-        suggested = None
-        if form.suggested and (label < SLOTS).mean() > form.atom_share:
-            suggested = first.learn(
-                self.table[~held], label[~held], self.table[held], label[held], SLOTS + 1, progress=progress
-            )
-        rest = label == SLOTS if suggested is not None else np.ones(len(label), np.bool_)
+        third, fourth = (
+            replace(trees, seed=self.seed, rounds=min(rounds, trees.rounds), threads=threads)
+            for trees in (LOCATION, SCALE)
+        )
+        suggests = form.suggested and (label < SLOTS).mean() > form.atom_share
+        rest = label == SLOTS if suggests else np.ones(len(label), np.bool_)
         if not (rest & ~held).any():
             rest = np.ones(len(label), np.bool_)
         cells = Cells.of(self.values, self.codes[rest], atom_share=form.atom_share)
         if not form.coarse:
             cells = cells.joined()
-        kind = cells.class_of_value[self.codes]
-        fit, stop = rest & ~held, rest & held
-        elsewhere = second.learn(self.table[fit], kind[fit], self.table[stop], kind[stop], cells.classes)
-        between = fit & (kind >= cells.atoms)
-        errors = Errors.learn(
-            self.table[between], self.confidence[between], self.part[between], self.seed, rounds
-        )
-        return Law(cells, suggested, elsewhere, errors, IDENTITY)
+        atoms, kind = cells.atoms, cells.class_of_value[self.codes]
+        between = rest & (kind >= atoms)
+
+        def learned(
+            boosting: Boosting, rows: NDArray[np.bool_], label: Ints, total: int, progress: Progress | None
+        ) -> Trees:
+            fit, stop = rows & ~held, rows & held
+            return boosting.learn(
+                self.table[fit], label[fit], self.table[stop], label[stop], total, progress=progress
+            )
+
+        with two_at_once() as submit:
+            elsewhere = submit(learned, second, rest, np.minimum(kind, atoms), atoms + 1, progress)
+            cell = suggested = None
+            if suggests:
+                suggested = submit(learned, first, np.ones(len(label), np.bool_), label, SLOTS + 1, None)
+            if cells.classes > atoms + 1:
+                cell = submit(learned, second, between, kind - atoms, cells.classes - atoms, None)
+            fit = between & ~held
+            errors = Errors.learn(
+                self.table[fit], self.confidence[fit], self.part[fit], (third, fourth), submit
+            )
+            return Law(
+                cells,
+                suggested.result() if suggested else None,
+                elsewhere.result(),
+                cell.result() if cell else None,
+                errors,
+                IDENTITY,
+            )
 
 
 def _interval_score(distribution: Distribution, label: Floats) -> float:

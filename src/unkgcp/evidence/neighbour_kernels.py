@@ -17,6 +17,9 @@ BUDGET = 5000  # steps that the comparison of two lists of neighbours may take
 # The number of neighbours that are compared instead if it would take more steps. They are taken from the shorter list,
 # spread evenly over it.
 SAMPLED = 128
+ENTITIES_A_ROW = (
+    16  # more entities than so many for each query are not marked: clearing the marks would take longer
+)
 
 
 @njit(nogil=True)
@@ -89,11 +92,26 @@ def _sampled(first, other, weight, one, two, apart):
 
 
 @njit(nogil=True)
-def _partners(first, other, kind, begin, end, partner, value_code, values, weight, wanted, me, beside, row):
+def _marked(first, other, mark, one, two):
+    """The same as `_alike` where `mark` has the weights of the neighbours of `two`; below 0 if that takes longer."""
+    mine, its = first[one + 1] - first[one], first[two + 1] - first[two]
+    if len(mark) == 0 or mine + its > BUDGET or (its < mine and _searched(its, mine)):
+        return -1.0
+    total = 0.0
+    for i in range(first[one], first[one + 1]):
+        total += mark[other[i]]
+    return total
+
+
+@njit(nogil=True)
+def _partners(
+    first, other, kind, begin, end, partner, value_code, values, weight, wanted, me, beside, mark, row
+):
     """Four numbers into row, from the facts of the kind `wanted` among those of an entity, from begin to end.
 
     A fact is weighted by how much its other entity is like `me`. Facts of `me` itself are left out. `beside`, the
-    entity whose facts these are, does not count as a shared neighbour.
+    entity whose facts these are, does not count as a shared neighbour. mark: (entities,) work space, 0 before and
+    after, or empty.
     """
     begin = lower_bound(kind, begin, end, wanted)
     end = lower_bound(kind, begin, end, wanted + 1)
@@ -102,18 +120,28 @@ def _partners(first, other, kind, begin, end, partner, value_code, values, weigh
     count = end - begin - to_itself
     taken = min(count, MOST)
     total, mean, most_alike, value, likeness, last = 0.0, 0.0, 0.0, np.nan, 0.0, -1
+    use_marks = len(mark) > 0 and taken > 0
+    if use_marks:
+        for i in range(first[me], first[me + 1]):
+            mark[other[i]] = weight[other[i]]
+        mark[beside] = 0.0
     for i in range(taken):
         at = begin + i * count // taken
         if at >= mine:
             at += to_itself
         if partner[at] != last:
             last = partner[at]
-            likeness = _alike(first, other, weight, me, last, beside)
+            likeness = _marked(first, other, mark, last, me)
+            if likeness < 0:
+                likeness = _alike(first, other, weight, me, last, beside)
             likeness /= np.sqrt(1.0 + (first[last + 1] - first[last]))
         total += likeness
         mean += likeness * values[value_code[at]]
         if likeness > most_alike:
             most_alike, value = likeness, values[value_code[at]]
+    if use_marks:
+        for i in range(first[me], first[me + 1]):
+            mark[other[i]] = 0.0
     row[0] = mean / total if total > 0 else np.nan
     row[1], row[2], row[3] = total, most_alike, value
 
@@ -140,6 +168,7 @@ def neighbours(
     entities = len(first) - 1
     # for the facts of the query's relation at the head and at the tail: count, sum, largest, weight, weighted sum
     same = np.empty((2, 5))
+    mark = np.zeros(entities if entities <= ENTITIES_A_ROW * len(head) else 0)
     for row in range(len(head)):
         h, r, t = head[row], relation[row], tail[row]
         line = out[row]
@@ -216,11 +245,37 @@ def neighbours(
         # facts (z, r, t) among those of t, and facts (h, r, z) among those of h
         begin, end = starts[t], starts[t + 1]
         _partners(
-            first, other, kind, begin, end, partner, value_code, values, weight, 2 * r, h, t, line[22:26]
+            first,
+            other,
+            kind,
+            begin,
+            end,
+            partner,
+            value_code,
+            values,
+            weight,
+            2 * r,
+            h,
+            t,
+            mark,
+            line[22:26],
         )
         begin, end, wanted = starts[h], starts[h + 1], 2 * r + 1
         _partners(
-            first, other, kind, begin, end, partner, value_code, values, weight, wanted, t, h, line[26:30]
+            first,
+            other,
+            kind,
+            begin,
+            end,
+            partner,
+            value_code,
+            values,
+            weight,
+            wanted,
+            t,
+            h,
+            mark,
+            line[26:30],
         )
 
 

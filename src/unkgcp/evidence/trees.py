@@ -6,7 +6,10 @@ from a stranger can neither loop for ever nor read beyond the arrays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -190,6 +193,8 @@ class Boosting:
     bins: int = 127
     patience: int = 10
     seed: int = 0
+    threads: int = 0
+    """As many as the rows are worth by default; the same for all that are learned at once, as LightGBM requires."""
 
     def learn(
         self,
@@ -230,16 +235,7 @@ class Boosting:
             init_score=np.repeat(prior, len(held_label)),
             reference=data,
         )
-        watching = [] if progress is None else [lambda state: progress.update(state.iteration + 1)]
-        booster = lightgbm.train(
-            self._settings(len(classes), len(label)),
-            data,
-            self.rounds,
-            valid_sets=[held],
-            callbacks=[lightgbm.early_stopping(self.patience, verbose=False), *watching],
-        )
-        best = booster.best_iteration or booster.current_iteration()
-        text = booster.model_to_string(num_iteration=best)
+        text, best = self._boosted(self._settings(len(classes), len(label)), data, held, progress)
         return from_lightgbm(text, features, classes, total, prior, best)
 
     def regress(
@@ -249,7 +245,6 @@ class Boosting:
         held_table: Table,
         held_target: NDArray[np.float64],
         objective: str = "regression",
-        progress: Progress | None = None,
     ) -> Trees:
         """Trees whose sums predict a number, or with the objective `gamma` the logarithm of a positive one."""
         lightgbm = _lightgbm()
@@ -272,16 +267,25 @@ class Boosting:
         begin = np.full(len(target), prior[0]), np.full(len(held_target), prior[0])
         data = lightgbm.Dataset(table, target, init_score=begin[0], params=settings)
         held = lightgbm.Dataset(held_table, held_target, init_score=begin[1], reference=data)
-        watching = [] if progress is None else [lambda state: progress.update(state.iteration + 1)]
-        booster = lightgbm.train(
-            settings,
-            data,
-            self.rounds,
-            valid_sets=[held],
-            callbacks=[lightgbm.early_stopping(self.patience, verbose=False), *watching],
-        )
+        text, best = self._boosted(settings, data, held)
+        return from_lightgbm(text, table.shape[1], one, 1, prior, best)
+
+    def _boosted(
+        self, settings: dict[str, Any], data: Any, held: Any, progress: Progress | None = None
+    ) -> tuple[str, int]:
+        """What LightGBM learned, as text, and after how many rounds the held-out rows were predicted best."""
+        lightgbm, stopped = _lightgbm(), getattr(_here, "stopped", None)
+
+        def watch(state: Any) -> None:
+            if stopped is not None and stopped.is_set():
+                raise CancelledError
+            if progress is not None:
+                progress.update(state.iteration + 1)
+
+        callbacks = [lightgbm.early_stopping(self.patience, verbose=False), watch]
+        booster = lightgbm.train(settings, data, self.rounds, valid_sets=[held], callbacks=callbacks)
         best = booster.best_iteration or booster.current_iteration()
-        return from_lightgbm(booster.model_to_string(num_iteration=best), table.shape[1], one, 1, prior, best)
+        return booster.model_to_string(num_iteration=best), best
 
     def _settings(self, classes: int, rows: int) -> dict[str, Any]:
         return {
@@ -298,9 +302,31 @@ class Boosting:
             "seed": self.seed,
             "deterministic": True,
             "force_col_wise": True,
-            "num_threads": 1 if rows <= FEW_ROWS else cores(),
+            "num_threads": self.threads or threads_for(rows),
             "verbosity": -1,
         }
+
+
+def threads_for(rows: int) -> int:
+    """Threads to learn from so many rows: half of the cores, for threads of LightGBM wait for each other a lot."""
+    return 1 if rows <= FEW_ROWS else max(1, cores() // 2)
+
+
+_here = threading.local()
+"""`stopped`: an event after which trees that are being learned in this thread are no longer wanted."""
+
+
+@contextmanager
+def two_at_once() -> Iterator[Callable[..., Future[Any]]]:
+    """`submit(function, *arguments)` for what learns trees. Where the block ends in an error, what runs is stopped."""
+    stopped = threading.Event()
+    with ThreadPoolExecutor(2, initializer=lambda: setattr(_here, "stopped", stopped)) as pool:
+        try:
+            yield pool.submit
+        except BaseException:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _lightgbm() -> Any:

@@ -16,12 +16,13 @@ from scipy import stats
 
 from tests.worlds import vocabulary
 from unkgcp.conformal import SplitConformal, one_row_per_unit
+from unkgcp.evaluation import evaluate
 from unkgcp.evaluation.monitor import Monitor
 from unkgcp.graph import Graph
 from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.methods import create
 from unkgcp.methods import method as method_module
-from unkgcp.run import Predictor
+from unkgcp.run import Predictor, calibrate
 
 LEVEL, SEEDS = 0.9, 150
 
@@ -156,3 +157,30 @@ def test_the_monitor_tests_one_row_of_each_unit(monkeypatch: pytest.MonkeyPatch)
     alarms, low = alarms_and_low_p_values(40, 100)
     print(f"\nall rows tested: {alarms} alarms and {low} low p-values in 100 monitors at 0.05")
     assert min(alarms, low) > most
+
+
+def judged(seed: int) -> dict[str, Any]:
+    """What `evaluate` says of `cp` where pairs of one fact are sure and pairs of ten are not."""
+    rng = np.random.default_rng(seed)
+    rows = rng.choice([1, 10], 800)
+    head, tail = np.repeat(PAIRS[rng.permutation(len(PAIRS))[: len(rows)]], rows, axis=0).T
+    relation = np.concatenate([np.arange(each, dtype=np.int32) for each in rows])
+    truth = np.where(np.repeat(rows, rows) == 1, 0.1, 1.0) * rng.random(rows.sum())
+    graph = Graph(head, relation, tail, truth, vocabulary(ENTITIES, MOST_RELATIONS))
+    parts = graph.split(calibration=0.3, test=0.3, hold_out="pairs", seed=seed)
+    model: Any = Zero(parts.train)
+    run = calibrate(model, parts.calibration, "cp", vocabulary=graph.vocabulary, training=parts.train)
+    figures: dict[str, Any] = evaluate(run, parts.test, [LEVEL])["levels"][0]["positive"]["kinds"]["new pair"]
+    return figures
+
+
+def test_coverage_is_judged_by_units_as_it_is_promised() -> None:
+    figures = [judged(seed) for seed in range(60)]
+    low = np.array([each["band"][0] for each in figures])
+    assert all(each["units"] < each["n"] / 3 for each in figures)
+    assert np.mean([each["coverage"] for each in figures]) >= LEVEL - 0.01
+    assert (np.array([each["coverage"] for each in figures]) >= low).all()
+    # the mutant that counts all rows finds broken promises where there are none
+    of_rows = np.array([each["coverage_of_rows"] for each in figures])
+    assert of_rows.mean() < LEVEL - 0.04
+    assert (of_rows < low).mean() > 0.05

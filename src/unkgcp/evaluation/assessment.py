@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 import unkgcp.evaluation.metrics as metrics
 import unkgcp.evaluation.slices as slices
 from unkgcp.conformal.ranks import ExactLevels, exact_levels
+from unkgcp.conformal.units import one_row_per_unit
 from unkgcp.errors import InputError
 from unkgcp.evaluation.query_groups import ThresholdGroups, threshold_groups
 from unkgcp.evaluation.slices import QueryFeatures
@@ -87,6 +88,8 @@ class AnsweredTest:
     """How many calibration facts set the threshold of each test fact, (n,); None if no threshold is set by rank."""
     group: ThresholdGroups | None
     """Groups of test facts whose hits follow a law; None where none does."""
+    unit: NDArray[np.intp]
+    """The number of what each test fact came with, as calibration counts it: (n,); equal for facts of one unit."""
 
     def at(self, place: int) -> JudgedRows:
         """The answers at one level."""
@@ -146,7 +149,16 @@ def ask(
         kind=kinds.codes(ids),
         sizes=sizes,
         group=group,
+        unit=_units(predictor.method, facts.over(vocabulary)),
     )
+
+
+def _units(method: IntervalPredictor, facts: Graph) -> NDArray[np.intp]:
+    """The unit of each fact; one with a label that the vocabulary lacks is a unit of its own: (n,)."""
+    alone = np.stack([np.full(len(facts), -1), np.arange(len(facts))], axis=1)
+    if method.tells_kinds:
+        alone = np.where(in_vocabulary(facts)[:, None], method.units(facts), alone)
+    return np.unique(alone, axis=0, return_inverse=True)[1].ravel()
 
 
 def _behind(
@@ -404,7 +416,10 @@ def _judge_facts(answers: AnsweredTest, progress: Progress | None) -> list[dict[
 
 
 def _judge_part(answers: AnsweredTest, rows: Mask) -> list[dict[str, Any]]:
-    """The figures of some test facts at each level, with the band and the verdict, and slices among them."""
+    """The figures of some test facts at each level, with the band and the verdict, and slices among them.
+
+    `coverage` counts each of the `units` once, as promise and band do; `coverage_of_rows` counts all facts.
+    """
     model, method, truth = answers.predictor.model, answers.predictor.method, answers.truth[rows]
     sliced = slices.judge_slices(
         answers.queries.some(rows),
@@ -413,12 +428,18 @@ def _judge_part(answers: AnsweredTest, rows: Mask) -> list[dict[str, Any]]:
         answers.levels,
         sizes=None if answers.sizes is None else answers.sizes[rows],
     )
+    unit, size = np.unique(answers.unit[rows], return_inverse=True, return_counts=True)[1:]
     cases = None
     if answers.group is not None and not method.guarantee.startswith("none"):
-        cases = ThresholdGroups(*(column[rows] for column in answers.group)).cases()
+        drawn = one_row_per_unit(unit)
+        cases = ThresholdGroups(*(column[rows][drawn] for column in answers.group)).cases()
     by_level = []
     for place, level in enumerate(answers.levels):
-        figures = answers.at(place).some(rows).figures(level)
+        part = answers.at(place).some(rows)
+        figures = part.figures(level)
+        # facts that came together count as one, as in calibration
+        of_units = metrics.finite((np.bincount(unit, part.inside) / size).mean())
+        figures |= {"units": len(size), "coverage": of_units, "coverage_of_rows": figures["coverage"]}
         figures["band"] = None if cases is None else list(metrics.summed_band(cases, level))
         figures["verdict"] = verdict_on(figures)
         nothing = metrics.knowing_nothing(answers.train.truth, truth, level)
@@ -463,16 +484,15 @@ def least_possible(answers: AnsweredTest) -> list[float] | None:
     scores, floors = method.nonconformity(queries, truth), method.floor_scores(queries, truth)
     if scores is None:
         return None
-    answered_share = answers.answered.mean()
-    if "length" not in method.needs:
-        scores = np.abs(scores)  # the sign says on which side a label lies
+    # the sign says on which side a label lies
+    scores = scores if "length" in method.needs else np.abs(scores)
     floors = np.zeros(len(rows)) if floors is None else floors
     members = [np.flatnonzero(group.code[rows] == code) for code in np.unique(group.code[rows])]
     shares = [
         sum(_covered(scores[each], floors[each], level) for each in members) / len(rows)
         for level in answers.levels
     ]
-    return [float(answered_share * share + 1 - answered_share) for share in shares]
+    return [float(1 - answers.answered.mean() * (1 - share)) for share in shares]
 
 
 def _covered(scores: Floats, floors: Floats, level: float) -> float:

@@ -589,8 +589,7 @@ class Lesson:
         if not (rest & ~held).any():
             rest = np.ones(len(label), np.bool_)
         cells = Cells.of(self.values, self.codes[rest], atom_share=form.atom_share)
-        if not form.coarse:
-            cells = cells.joined()
+        cells = cells if form.coarse else cells.joined()
         atoms, kind = cells.atoms, cells.class_of_value[self.codes]
         between = rest & (kind >= atoms)
 
@@ -604,11 +603,9 @@ class Lesson:
 
         with two_at_once() as submit:
             elsewhere = submit(learned, second, rest, np.minimum(kind, atoms), atoms + 1, progress)
-            cell = suggested = None
-            if suggests:
-                suggested = submit(learned, first, np.ones(len(label), np.bool_), label, SLOTS + 1, None)
-            if cells.classes > atoms + 1:
-                cell = submit(learned, second, between, kind - atoms, cells.classes - atoms, None)
+            everywhere, coarse = np.ones(len(label), np.bool_), cells.classes - atoms
+            suggested = submit(learned, first, everywhere, label, SLOTS + 1, None) if suggests else None
+            cell = submit(learned, second, between, kind - atoms, coarse, None) if coarse > 1 else None
             fit = between & ~held
             errors = Errors.learn(
                 self.table[fit], self.confidence[fit], self.part[fit], (third, fourth), submit

@@ -290,8 +290,8 @@ class Boosting:
 
     def _settings(self, classes: int, table: Table) -> dict[str, Any]:
         missing = np.isnan(table[:: 1 + len(table) // SAMPLED]).mean(axis=0)
-        missing = missing[missing < 1]  # LightGBM leaves out columns without a value
-        dense = missing.sum() < DENSE * len(missing)
+        # LightGBM leaves out columns without a value
+        dense = missing[missing < 1].sum() < DENSE * (missing < 1).sum()
         return {
             **({"objective": "multiclass", "num_class": classes} if classes > 1 else {}),
             "metric": "multi_logloss",

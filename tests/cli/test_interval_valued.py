@@ -57,7 +57,7 @@ def test_predictions_contain_the_true_intervals(folder: Path, run_command: Run, 
     assert test.ends is not None
     inside = (np.asarray(table["lower"]) <= test.ends[:, 0]) & (test.ends[:, 1] <= np.asarray(table["upper"]))
     evaluated = json.loads((folder / "run" / "metrics.json").read_text())["levels"][2]["positive"]
-    assert inside.mean() == evaluated["coverage"]
+    assert inside.mean() == evaluated["coverage_of_rows"]
 
 
 def test_calibrated_anew_as_the_paper_sketches(folder: Path, run_command: Run, tmp_path: Path) -> None:

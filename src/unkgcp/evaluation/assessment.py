@@ -124,11 +124,11 @@ def ask(
     n, of = len(facts.head), len(negatives.head)
     exactly = confidence if isinstance(confidence, ExactLevels) else exact_levels(confidence)
     facts_answers = _in_pieces(predictor.method, ids, exactly, progress, 0, n + of)
-    judge_of_negatives = predictor.negative or predictor.method
-    of_negatives = _in_pieces(judge_of_negatives, other_ids, exactly, progress, n, n + of)
     answered = ~np.isnan(facts_answers.score)
     train, usable = training_facts(predictor, dataset), some_rows(ids, np.flatnonzero(answered))
     doubt, sizes, group = _behind(predictor.method, usable, answered, facts_answers.score)
+    judge_of_negatives = predictor.negative or predictor.method
+    of_negatives = _in_pieces(judge_of_negatives, other_ids, exactly, progress, n, n + of)
     kinds = Kinds.of(train, len(predictor.model.seen_entities), len(predictor.model.seen_relations))
     return AnsweredTest(
         predictor=predictor,
@@ -477,7 +477,7 @@ def least_possible(answers: AnsweredTest) -> list[float] | None:
     """
     method, group = answers.predictor.method, answers.group
     rows = np.flatnonzero(answers.answered)
-    rows = rows[np.random.default_rng(0).permutation(len(rows))[:SAMPLED]]
+    rows = np.sort(np.random.default_rng(0).permutation(rows)[:SAMPLED])
     if group is None or not len(rows):
         return None
     queries, truth = some_rows(answers.ids, rows), answers.truth[rows]

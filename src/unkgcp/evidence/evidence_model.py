@@ -135,21 +135,20 @@ class Errors:
             return trees, predicted
 
         locations, predicted = in_turns(settings[0], "regression", 3, table, target)
-        size = np.maximum(np.abs(target - predicted), LEAST_SCALE)
         wide = _with_column(table, predicted * deviation + centre)
-        scales, log_scale = in_turns(settings[1], "gamma", 2, wide, size)
+        sizes = np.maximum(np.abs(target - predicted), LEAST_SCALE)
+        scales, log_scale = in_turns(settings[1], "gamma", 2, wide, sizes)
         error = (target - predicted) / np.exp(log_scale)
         groups = max(1, min(SHAPES, len(target) // OF_SHAPE))
         location = predicted * deviation + centre
         edges = np.unique(np.quantile(location, np.arange(1, groups) / groups))
         group = np.searchsorted(edges, location, side="right")
-        ranks = (np.arange(QUANTILES) + 0.5) / QUANTILES
-        shape = np.stack([np.quantile(error[group == each], ranks) for each in np.unique(group)])
-        edges = edges[np.unique(group)[1:] - 1]
+        used, ranks = np.unique(group), (np.arange(QUANTILES) + 0.5) / QUANTILES
+        shape = np.stack([np.quantile(error[group == each], ranks) for each in used])
         return cls(
             tuple(trees.scaled(deviation, centre) for trees in locations),
             tuple(trees.scaled(1.0, np.log(deviation)) for trees in scales),
-            edges,
+            edges[used[1:] - 1],
             _ascending(shape),
         )
 
@@ -181,9 +180,8 @@ class Law:
 
     def distribution(self, features: Features, values: Values) -> Distribution:
         table, slots = features
-        mass = np.zeros(slots.shape)
-        if self.suggested is not None:
-            mass = np.where(slots >= 0, self.suggested.probabilities(table)[:, :SLOTS], 0.0)
+        suggested = 0.0 if self.suggested is None else self.suggested.probabilities(table)[:, :SLOTS]
+        mass = np.where(slots >= 0, suggested, 0.0)
         rest = np.maximum(1.0 - mass.sum(axis=1, keepdims=True), 0.0)
         location, scale, group = self.errors.of(table)
         share = self.elsewhere.probabilities(table)
@@ -264,14 +262,14 @@ class EvidenceModel:
     def distribution(self, triples: HasTriples) -> Distribution:
         """The distributions of all queries together; it takes memory, so ask for some ten thousand at most.
 
-        Those of the last queries are kept: who judges answers asks several things of the same facts.
+        Those of the last two calls are kept: who judges answers asks several things of the same facts and non-facts.
         """
         ids = Triples(*(np.array(column) for column in (triples.head, triples.relation, triples.tail)))
-        for queries, answer in self._latest:
+        for queries, kept in tuple(self._latest):
             if all(map(np.array_equal, queries, ids)):
-                return answer
+                return kept
         answer = self.law.distribution(self.features(ids), self.evidence.values)
-        self._latest[:] = [(ids, answer)]
+        self._latest[:] = [(ids, answer), *self._latest[:1]]
         return answer
 
     def features(self, triples: HasTriples, fold: NDArray[np.int8] | None = None) -> Features:

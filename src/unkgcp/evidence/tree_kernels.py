@@ -19,21 +19,25 @@ def sum_trees(
 ):
     """Adds to out (n, K) the leaf that each row of table (n, F) reaches in every tree.
 
-    A block of rows goes through one tree after the other. So a tree stays in the cache, and each row sums its leaves in
-    the order of the trees.
+    A block of rows goes through one tree after the other, all rows one level at a time: the processor works on several
+    rows at once and seldom guesses wrong. So a tree stays in the cache, and each row sums its leaves in the order of
+    the trees.
     """
+    place = np.empty(BLOCK, np.int64)
     for begin in range(0, len(table), BLOCK):
-        end = min(begin + BLOCK, len(table))
+        rows = min(BLOCK, len(table) - begin)
         for tree in range(len(tree_class)):
             base = first_node[tree]
-            root = 0 if first_node[tree + 1] > base else -1
-            for row in range(begin, end):
-                node = root
-                while node >= 0:
-                    at = base + node
-                    value = np.float64(table[row, feature[at]])
-                    if np.isnan(value):
-                        node = left[at] if missing_left[at] else right[at]
-                    else:
-                        node = left[at] if value <= threshold[at] else right[at]
-                out[row, tree_class[tree]] += leaf[first_leaf[tree] + ~node]
+            place[:rows] = 0 if first_node[tree + 1] > base else -1
+            walking = True
+            while walking:
+                walking = False
+                for row in range(rows):
+                    if place[row] >= 0:
+                        at = base + place[row]
+                        value = np.float64(table[begin + row, feature[at]])
+                        goes_left = (value <= threshold[at]) | (np.isnan(value) & missing_left[at])
+                        place[row] = left[at] if goes_left else right[at]
+                        walking |= place[row] >= 0
+            for row in range(rows):
+                out[begin + row, tree_class[tree]] += leaf[first_leaf[tree] + ~place[row]]

@@ -215,11 +215,10 @@ class Boosting:
         known = np.isin(held_label, classes)
         held_table, held_label = held_table[known], held_label[known]
         row_weight, held_weight = (None, None) if weights is None else (weights[0], weights[1][known])
-        total_weight = float(len(label)) if row_weight is None else float(row_weight.sum())
+        total_weight = len(label) if row_weight is None else row_weight.sum()
         prior = np.log(np.bincount(compact, row_weight) / total_weight)
-        features = table.shape[1]
         if len(classes) < 2 or not len(held_label):
-            return from_lightgbm("", features, classes, total, prior, 0)  # no tree: always the prior
+            return from_lightgbm("", table.shape[1], classes, total, prior, 0)  # no tree: always the prior
         lightgbm, settings = _lightgbm(), self._settings(len(classes), table)
         # boosting starts from the prior; LightGBM wants it for all rows of one class after the other
         data = lightgbm.Dataset(
@@ -237,7 +236,7 @@ class Boosting:
             reference=data,
         )
         text, best = self._boosted(settings, data, held, progress)
-        return from_lightgbm(text, features, classes, total, prior, best)
+        return from_lightgbm(text, table.shape[1], classes, total, prior, best)
 
     def regress(
         self,
@@ -283,8 +282,13 @@ class Boosting:
             if progress is not None:
                 progress.update(state.iteration + 1)
 
-        callbacks = [lightgbm.early_stopping(self.patience, verbose=False), watch]
-        booster = lightgbm.train(settings, data, self.rounds, valid_sets=[held], callbacks=callbacks)
+        booster = lightgbm.train(
+            settings,
+            data,
+            self.rounds,
+            valid_sets=[held],
+            callbacks=[lightgbm.early_stopping(self.patience, verbose=False), watch],
+        )
         best = booster.best_iteration or booster.current_iteration()
         return booster.model_to_string(num_iteration=best), best
 

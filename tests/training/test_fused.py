@@ -91,7 +91,8 @@ STEPS = {
 def test_epochs_are_those_of_the_torch_engine(case: str) -> None:
     options = {"negatives": 1, "dimension": 5, "batch_size": 3, "softlogic_weight": 0.0, **STEPS[case]}
     config = replace(config_for(case.split()[0]), **options)
-    members = [Member(0, config.quantile), Member(7, config.quantile and 0.5)]
+    # with the quantile 0.5 the gradients of two facts cancel but for rounding, and Adam makes a whole step of that
+    members = [Member(0, config.quantile), Member(7, config.quantile and 0.4)]
     words = vocabulary(40, 2)
     softlogic = random_graph(3, words, 1) if config.softlogic_weight else None
     data = TrainingData.of(random_graph(10, words, 0), softlogic, config, DEVICE)

@@ -102,7 +102,9 @@ def test_reported_jointly(folder: Path, run_command: Run, tmp_path: Path) -> Non
     answer = Predictor.load(folder / "run").interval(test, 0.9)
     assert test.ends is not None
     inside = (answer.lower <= test.ends[:, 0]) & (test.ends[:, 1] <= answer.upper)
-    assert f'<dd class="number">{inside.mean():.3f}</dd>' in page
+    evaluated = json.loads((folder / "run" / "metrics.json").read_text())["levels"][2]["positive"]
+    assert inside.mean() == evaluated["coverage_of_rows"]
+    assert f'<dd class="number">{evaluated["coverage"]:.3f}</dd>' in page
     # the widest bracket that is missed stands among the remarkable facts, as drawn and in numbers
     away = np.maximum(answer.lower - test.ends[:, 0], test.ends[:, 1] - answer.upper)
     first, last = test.ends[np.argmax(np.where(answer.code == 0, away, -1))]

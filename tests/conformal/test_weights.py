@@ -31,7 +31,10 @@ def test_equal_weights_equal_none_exactly(size: int, weight: float) -> None:
     assert np.array_equal(inside, plain.covers(query, label, confidence=LEVELS))
 
 
-POSITIVE = st.sampled_from([1.0, 0.1, 0.2, 0.3, 3.0, 1e-300, 1e300, 0.0]) | st.floats(0, 1e6)
+# a subnormal weight has few digits left, so that the share of it in a sum is not what it should be
+POSITIVE = st.sampled_from([1.0, 0.1, 0.2, 0.3, 3.0, 1e-300, 1e300, 0.0]) | st.floats(
+    0, 1e6, allow_subnormal=False
+)
 
 
 @given(

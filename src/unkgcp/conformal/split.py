@@ -182,8 +182,12 @@ class SplitConformal:
         heaviest = None if points.weight is None else points.weight.max()
         if heaviest == 0:
             raise ValueError("weight is zero everywhere")
-        if heaviest is not None and heaviest > np.finfo(np.float64).max / (len(points) + 1):
-            raise ValueError("weight may add up to infinity; divide it by its largest value")
+        if heaviest is not None and not np.finfo(float).tiny <= heaviest <= np.finfo(float).max / (
+            len(points) + 1
+        ):
+            raise ValueError(
+                "weight may add up to infinity, or has few digits; divide it by its largest value"
+            )
         score = self.score or (Residual() if scale is None else ScaledResidual())
         _check_takes(score, points, score)
         if isinstance(score, Recipe):

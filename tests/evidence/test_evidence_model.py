@@ -148,11 +148,11 @@ def test_no_number_that_a_stranger_writes_is_asked_for_as_memory(model: Evidence
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("location0.left", lambda a: np.where(a >= 0, 0, a).astype(np.int32)),  # a walk that never ends
-        ("location0.right", lambda a: np.full_like(a, 10**6)),  # beyond the tree
+        ("location0.if_left", lambda a: a[1:]),
+        ("location0.if_right", lambda a: a.astype(np.int64)),
         ("elsewhere.feature", lambda a: a + np.int32(10**6)),
         ("elsewhere.leaf", lambda a: a * np.nan),
-        ("elsewhere.first_leaf", lambda a: a[::-1].copy()),
+        ("elsewhere.first_node", lambda a: a[::-1].copy()),
         ("location0.classes", lambda a: a + 7),
         ("scale1.leaf", lambda a: a * np.nan),
         ("errors.shape", lambda a: a[:, ::-1].copy()),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from unkgcp import loops
 from unkgcp.evidence import Evidence
 from unkgcp.evidence.features import Neighbours
 from unkgcp.evidence.tree_kernels import BLOCK
-from unkgcp.evidence.trees import Trees
+from unkgcp.evidence.trees import LEAVES, Trees, remaining
 from unkgcp.graph import Graph
 from unkgcp.graph.facts import Triples
 from unkgcp.methods.method import status_codes
@@ -67,60 +69,71 @@ def test_who_is_known_is_looked_up_not_copied() -> None:
     assert peak(lambda: status_codes(Known(), triples)) < 20_000
 
 
-def made_trees(rng: np.random.Generator, count: int, features: int, classes: int) -> Trees:
-    """Random trees of up to six nodes whose children come after them; some are a single leaf."""
-    sizes = rng.integers(0, 7, count)
-    left, right = [], []
+class Walkable(NamedTuple):
+    """Random trees, and the children of their nodes: c >= 0 is node c of the same tree, c < 0 is leaf ~c."""
+
+    trees: Trees
+    children: list[np.ndarray]
+
+    def sums(self, row: np.ndarray) -> np.ndarray:
+        """Sums of leaves in the order of the trees, by walking in plain Python."""
+        trees = self.trees
+        sums = trees.prior.copy()
+        for tree, children in enumerate(self.children):
+            node = 0 if len(children) else -1
+            while node >= 0:
+                at = trees.first_node[tree] + node
+                value = float(row[trees.feature[at]])
+                lower = bool(trees.missing_left[at]) if np.isnan(value) else value <= trees.threshold[at]
+                node = int(children[node, 0 if lower else 1])
+            sums[trees.tree_class[tree]] += trees.leaf[LEAVES * tree + ~node]
+        return sums
+
+
+def made_trees(rng: np.random.Generator, count: int, features: int, classes: int) -> Walkable:
+    """Trees of up to 31 nodes whose children come after them; some are a single leaf, some have all leaves."""
+    sizes = rng.choice([0, 1, 2, 5, 9, 30, LEAVES - 1], count)
+    every, if_left, if_right = [], [], []
     for size in sizes:
         # the parent of every node but the root is an earlier node; the remaining children are leaves
         children = np.full((size, 2), -1)
         for node in range(1, size):
             free = np.argwhere(children[:node] < 0)
             children[tuple(free[rng.integers(len(free))])] = node
-        leaves = np.argwhere(children < 0)
-        for place, at in enumerate(leaves):
+        for place, at in enumerate(rng.permutation(np.argwhere(children < 0))):
             children[tuple(at)] = ~place
-        left += children[:, 0].tolist()
-        right += children[:, 1].tolist()
+        every.append(children)
+        if size:
+            left, right = remaining(children[:, 0].tolist(), children[:, 1].tolist())
+            if_left += left
+            if_right += right
     nodes = int(sizes.sum())
-    return Trees(
+    trees = Trees(
         features,
         np.arange(classes),
         classes,
         rng.normal(size=classes),
         np.append(0, np.cumsum(sizes)),
-        np.append(0, np.cumsum(sizes + 1)),
         rng.integers(0, classes, count),
         rng.integers(0, features, nodes).astype(np.int32),
-        rng.normal(size=nodes),
+        rng.normal(size=nodes).astype(np.float32),
         rng.random(nodes) < 0.5,
-        np.array(left, np.int32),
-        np.array(right, np.int32),
-        rng.normal(size=nodes + count),
+        np.array(if_left, np.uint32),
+        np.array(if_right, np.uint32),
+        rng.normal(size=LEAVES * count),
     )
-
-
-def walked(trees: Trees, row: np.ndarray) -> np.ndarray:
-    """Sums of leaves in the order of the trees, in plain Python."""
-    sums = trees.prior.copy()
-    for tree, base in enumerate(trees.first_node[:-1].tolist()):
-        node = 0 if trees.first_node[tree + 1] > base else -1
-        while node >= 0:
-            at, value = base + node, float(row[trees.feature[base + node]])
-            lower = bool(trees.missing_left[at]) if np.isnan(value) else value <= trees.threshold[at]
-            node = int(trees.left[at] if lower else trees.right[at])
-        sums[trees.tree_class[tree]] += trees.leaf[trees.first_leaf[tree] + ~node]
-    return sums
+    trees._check()
+    return Walkable(trees, every)
 
 
 @pytest.mark.parametrize("rows", [1, BLOCK, 2 * BLOCK + 3])
 def test_leaves_are_summed_in_the_order_of_the_trees(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(rows)
-    trees = made_trees(rng, 60, 5, 3)
-    trees._check()
+    walkable = made_trees(rng, 60, 5, 3)
+    trees = walkable.trees
     table = rng.normal(size=(rows, 5)).astype(np.float32)
     table[rng.random(table.shape) < 0.2] = np.nan
-    sums = np.array([walked(trees, row) for row in table])
+    sums = np.array([walkable.sums(row) for row in table])
     found = trees.probabilities(table)
     for k, raw in enumerate(sums):
         weight = np.exp(raw - raw.max())
@@ -136,13 +149,21 @@ def test_leaves_are_summed_in_the_order_of_the_trees(rows: int, monkeypatch: pyt
 
 
 def test_sums_of_leaves_bit_for_bit() -> None:
-    from unkgcp.evidence import tree_kernels
-
     rng = np.random.default_rng(9)
-    trees = made_trees(rng, 200, 5, 3)
+    walkable = made_trees(rng, 200, 5, 3)
     table = rng.normal(size=(BLOCK + 5, 5)).astype(np.float32)
     table[rng.random(table.shape) < 0.2] = np.nan
-    out = np.tile(trees.prior, (len(table), 1))
-    columns = (trees.first_node, trees.first_leaf, trees.tree_class, trees.feature, trees.threshold)
-    tree_kernels.sum_trees(table, *columns, trees.missing_left, trees.left, trees.right, trees.leaf, out)  # type: ignore[no-untyped-call]
-    np.testing.assert_array_equal(out, np.array([walked(trees, row) for row in table]))
+    table[:7] = rng.choice(walkable.trees.threshold, (7, 5))  # exactly where a node divides
+    np.testing.assert_array_equal(walkable.trees.sums(table), np.array([walkable.sums(row) for row in table]))
+
+
+def test_whatever_a_stranger_writes_a_leaf_of_the_tree_is_added() -> None:
+    rng = np.random.default_rng(4)
+    trees = made_trees(rng, 50, 5, 3).trees
+    bits = rng.integers(0, 1 << 32, (2, len(trees.feature)), np.uint32) & rng.integers(
+        0, 1 << 32, (2, 1), np.uint32
+    )
+    wild = replace(trees, if_left=bits[0], if_right=bits[1], leaf=np.ones_like(trees.leaf))
+    sums = wild.sums(rng.normal(size=(200, 5)).astype(np.float32))
+    expected = trees.prior + np.bincount(trees.tree_class, minlength=3)
+    np.testing.assert_allclose(sums, np.tile(expected, (200, 1)), rtol=1e-13)

@@ -10,34 +10,39 @@ import numpy as np
 
 from unkgcp.loops import njit
 
-BLOCK = 64  # rows whose features fit into the first-level cache together
+BLOCK = 64  # rows that go through a tree together; their features fit into the second-level cache
+ALL = np.uint32(0xFFFFFFFF)
+# a power of two times this number has another top five bits for each power, see `PLACE`
+SPREAD, TOP = np.uint32(0x077CB531), np.uint32(27)
+PLACE = np.zeros(32, np.uint8)
+"""From these five bits to the exponent."""
+PLACE[(int(SPREAD) << np.arange(32) & int(ALL)) >> int(TOP)] = np.arange(32)
 
 
 @njit(alone=True, nogil=True)
-def sum_trees(
-    table, first_node, first_leaf, tree_class, feature, threshold, missing_left, left, right, leaf, out
-):
+def sum_trees(table, first_node, tree_class, feature, threshold, missing_left, if_left, if_right, leaf, out):
     """Adds to out (n, K) the leaf that each row of table (n, F) reaches in every tree.
 
-    A block of rows goes through one tree after the other, all rows one level at a time: the processor works on several
-    rows at once and seldom guesses wrong. So a tree stays in the cache, and each row sums its leaves in the order of
-    the trees.
+    Nobody walks: all nodes of a tree are tried with all rows of a block, several rows in one instruction. Each node
+    leaves as many bits as there are leaves on the side that a row goes to or elsewhere; what is left by all nodes is
+    the leaf. The lowest bit counts, so that no array, whatever is in it, leads outside of a tree's leaves.
     """
-    place = np.empty(BLOCK, np.int64)
+    block = np.empty((table.shape[1], BLOCK), np.float32)
+    reached = np.empty(BLOCK, np.uint32)
     for begin in range(0, len(table), BLOCK):
         rows = min(BLOCK, len(table) - begin)
+        for row in range(rows):
+            block[:, row] = table[begin + row]
         for tree in range(len(tree_class)):
-            base = first_node[tree]
-            place[:rows] = 0 if first_node[tree + 1] > base else -1
-            walking = True
-            while walking:
-                walking = False
+            reached[:rows] = ALL
+            for node in range(first_node[tree], first_node[tree + 1]):
+                column, limit, missing = feature[node], threshold[node], missing_left[node]
+                left, right = if_left[node], if_right[node]
                 for row in range(rows):
-                    if place[row] >= 0:
-                        at = base + place[row]
-                        value = np.float64(table[begin + row, feature[at]])
-                        goes_left = (value <= threshold[at]) | (np.isnan(value) & missing_left[at])
-                        place[row] = left[at] if goes_left else right[at]
-                        walking |= place[row] >= 0
+                    value = block[column, row]
+                    goes_left = (value <= limit) | (np.isnan(value) & missing)
+                    reached[row] &= left if goes_left else right
             for row in range(rows):
-                out[begin + row, tree_class[tree]] += leaf[first_leaf[tree] + ~place[row]]
+                lowest = np.uint32(reached[row] & (~reached[row] + np.uint32(1)))
+                place = PLACE[np.uint32(lowest * SPREAD) >> TOP]
+                out[begin + row, tree_class[tree]] += leaf[len(PLACE) * tree + place]

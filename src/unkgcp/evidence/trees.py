@@ -1,13 +1,14 @@
 """Boosted trees that give each class a probability, or one number: learned by LightGBM, evaluated without it.
 
-The nodes of all trees are stored one after the other in plain arrays. Arrays from a file are checked, so that trees
-from a stranger can neither loop for ever nor read beyond the arrays.
+The nodes of all trees are stored one after the other in plain arrays. A node does not name its children, but the leaves
+that remain possible on either side of it: then all nodes of a tree can be tried at once, and trees from a stranger
+cannot loop for ever. Arrays from a file are checked, so that such trees cannot read beyond the arrays either.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -20,6 +21,7 @@ from unkgcp.errors import InputError, remedy
 from unkgcp.loops import cores, in_threads
 from unkgcp.progress import Progress
 
+LEAVES = 32  # the most leaves of a tree: bits of a number
 NAN_MISSING, DEFAULT_LEFT, CATEGORICAL = 8, 2, 1  # bits of LightGBM's decision_type
 LEAST_IN_LEAF = 20  # facts in a leaf of a regression
 SAMPLED, DENSE = 1000, 0.15  # rows looked at, and the share of missing values below which a table is dense
@@ -29,21 +31,21 @@ COLUMNS: dict[str, Any] = {
     "classes": np.int64,
     "prior": np.float64,
     "first_node": np.int64,
-    "first_leaf": np.int64,
     "tree_class": np.int64,
     "feature": np.int32,
-    "threshold": np.float64,
+    "threshold": np.float32,
     "missing_left": np.bool_,
-    "left": np.int32,
-    "right": np.int32,
+    "if_left": np.uint32,
+    "if_right": np.uint32,
     "leaf": np.float64,
 }
 """The arrays that trees are stored as, with their types; each has one dimension. Compiled loops take them in order."""
+PER_NODE = ("feature", "threshold", "missing_left", "if_left", "if_right")
 
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """T trees for K classes, with M nodes. A child c >= 0 is node c of the same tree, c < 0 is leaf ~c of the tree."""
+    """T trees for K classes, with M nodes."""
 
     features: int
     classes: NDArray[np.int64]
@@ -54,16 +56,17 @@ class Trees:
     """(K,) logarithm of the share of each class, to which the trees add."""
     first_node: NDArray[np.int64]
     """(T + 1,) where the nodes of each tree begin."""
-    first_leaf: NDArray[np.int64]
-    """(T + 1,) where the leaves of each tree begin."""
     tree_class: NDArray[np.int64]
     """(T,) position in `classes` of the class that a tree adds to."""
     feature: NDArray[np.int32]
-    threshold: NDArray[np.float64]
+    threshold: NDArray[np.float32]
+    """(M,) each node sends rows whose feature is at most this to its left side."""
     missing_left: NDArray[np.bool_]
-    left: NDArray[np.int32]
-    right: NDArray[np.int32]
+    if_left: NDArray[np.uint32]
+    """(M,) bits of the leaves that a row can reach if this node sends it left, see `remaining`."""
+    if_right: NDArray[np.uint32]
     leaf: NDArray[np.float64]
+    """(T * LEAVES,)"""
 
     def sums(self, table: NDArray[np.float32]) -> NDArray[np.float64]:
         """Prior and leaves of each class, added up for rows of features: (n, K). Of one class it is the prediction."""
@@ -110,31 +113,24 @@ class Trees:
         for name, kind in COLUMNS.items():
             if getattr(self, name).dtype != kind or getattr(self, name).ndim != 1:
                 raise ValueError(f"the trees' {name} is not a column of the right type")
-        trees, nodes, leaves = len(self.tree_class), len(self.feature), len(self.leaf)
-        per_node = (self.threshold, self.missing_left, self.left, self.right)
+        trees, nodes = len(self.tree_class), len(self.feature)
         good = (
             len(self.prior) == len(self.classes) >= 1
             and bool((np.diff(self.classes) > 0).all())
             and self.classes[0] >= 0
             and self.classes[-1] < self.total
-            and all(len(column) == nodes for column in per_node)
-            and _offsets(self.first_node, trees, nodes)
-            and _offsets(self.first_leaf, trees, leaves)
-            and bool((np.diff(self.first_leaf) >= 1).all())
+            and {len(getattr(self, name)) for name in PER_NODE} == {nodes}
+            and len(self.leaf) == LEAVES * trees
+            and len(self.first_node) == trees + 1
+            and self.first_node[0] == 0
+            and self.first_node[-1] == nodes
+            and bool((np.diff(self.first_node) >= 0).all())
             and bool(((self.tree_class >= 0) & (self.tree_class < len(self.classes))).all())
             and bool(((self.feature >= 0) & (self.feature < self.features)).all())
             and bool(np.isfinite(self.leaf).all() and np.isfinite(self.prior).all())
         )
         if not good:
             raise ValueError("the trees' columns do not fit together")
-        tree = np.repeat(np.arange(trees), np.diff(self.first_node))
-        place = np.arange(nodes) - self.first_node[tree]
-        size, ends = np.diff(self.first_node)[tree], np.diff(self.first_leaf)[tree]
-        for child in (self.left, self.right):
-            inner = child >= 0
-            # children must come after their node, so that every walk ends
-            if not np.where(inner, (child > place) & (child < size), ~child < ends).all():
-                raise ValueError("a tree has a branch that leads nowhere")
 
 
 def arrays_of(record: Any) -> dict[str, NDArray[Any]]:
@@ -142,11 +138,19 @@ def arrays_of(record: Any) -> dict[str, NDArray[Any]]:
     return {field.name: np.asarray(getattr(record, field.name)) for field in fields(record)}
 
 
-def _offsets(first: NDArray[np.int64], trees: int, size: int) -> bool:
-    """Whether these are the beginnings of the nodes or leaves of so many trees, which have `size` in all."""
-    return (
-        len(first) == trees + 1 and first[0] == 0 and first[-1] == size and bool((np.diff(first) >= 0).all())
-    )
+def remaining(left: Sequence[int], right: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The leaves of a tree that a row can still reach if a node sends it left, and right, as bits, for all nodes.
+
+    A child c >= 0 is node c, which comes after its parent; c < 0 is leaf ~c.
+    """
+    below = [0] * len(left)  # the leaves below each node
+
+    def leaves(child: int) -> int:
+        return below[child] if child >= 0 else 1 << ~child
+
+    for node in reversed(range(len(left))):
+        below[node] = leaves(left[node]) | leaves(right[node])
+    return [below[0] & ~leaves(child) for child in right], [below[0] & ~leaves(child) for child in left]
 
 
 def from_lightgbm(
@@ -156,12 +160,13 @@ def from_lightgbm(
     width = len(classes)  # each round has a tree for every class, for two classes as well
     blocks = text.split("\nTree=")[1 : 1 + rounds * width]
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-    columns |= {"first_node": [0], "first_leaf": [0], "classes": list(classes), "prior": list(prior)}
+    columns |= {"first_node": [0], "classes": list(classes), "prior": list(prior)}
     for number, block in enumerate(blocks):
         lines = dict(line.split("=", 1) for line in block.splitlines()[1:] if "=" in line)
         columns["tree_class"].append(number % width)
-        columns["leaf"] += map(float, lines["leaf_value"].split())
-        if len(lines["leaf_value"].split()) > 1:  # a tree of one leaf has no nodes
+        leaves = [float(value) for value in lines["leaf_value"].split()]
+        columns["leaf"] += leaves + [0.0] * (LEAVES - len(leaves))
+        if len(leaves) > 1:  # a tree of one leaf has no nodes
             decision = np.array(lines["decision_type"].split(), np.int64)
             if (decision & CATEGORICAL).any():
                 raise ValueError("categorical splits are not supported")
@@ -171,10 +176,18 @@ def from_lightgbm(
             columns["feature"] += map(int, lines["split_feature"].split())
             columns["threshold"] += list(threshold)
             columns["missing_left"] += list(missing_left)
-            columns["left"] += map(int, lines["left_child"].split())
-            columns["right"] += map(int, lines["right_child"].split())
+            left, right = (list(map(int, lines[f"{side}_child"].split())) for side in ("left", "right"))
+            for name, bits in zip(("if_left", "if_right"), remaining(left, right), strict=True):
+                columns[name] += bits
         columns["first_node"].append(len(columns["feature"]))
-        columns["first_leaf"].append(len(columns["leaf"]))
+    exact = np.array(columns["threshold"], np.float64)
+    # the largest float32 that is not above: it divides features, which are float32, as the exact one does
+    with np.errstate(
+        over="ignore"
+    ):  # LightGBM's largest threshold, which all features are below, becomes infinity
+        rounded = exact.astype(np.float32)
+    lower = np.nextafter(rounded, np.float32(-np.inf))
+    columns["threshold"] = np.where(rounded > exact, lower, rounded).tolist()
     arrays = {name: np.array(column, COLUMNS[name]) for name, column in columns.items()}
     return Trees(features=features, total=total, **arrays)
 

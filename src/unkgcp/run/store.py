@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-RUN, FORMAT, REMEDY = "run.safetensors", "unkgcp run 4", "fit the run again"
+RUN, FORMAT, REMEDY = "run.safetensors", "unkgcp run 5", "fit the run again"
 CHECKPOINT = ".checkpoint"
 ABANDONED = 3600.0
 """Seconds after which a file that a killed writer left is removed."""

@@ -17,22 +17,20 @@ SLACK = 1e-12  # of a mass, for rounding; it moves ends outwards
 
 
 @njit(nogil=True)
-def _below(quantiles, z):
-    """The share of a law below z, from its quantiles at (0.5, 1.5, ...) / J, even in between."""
+def _below(quantiles, z, begin):
+    """The share of a law below z, from its quantiles at (0.5, 1.5, ...) / J, even in between; and the last one below z.
+
+    The search starts at the quantile `begin`, which is not above z.
+    """
     last = len(quantiles) - 1
     if z <= quantiles[0]:
-        return 0.0
+        return 0.0, 0
     if z >= quantiles[last]:
-        return 1.0
-    begin, end = 0, last
-    while end - begin > 1:
-        middle = (begin + end) // 2
-        if quantiles[middle] <= z:
-            begin = middle
-        else:
-            end = middle
-    part = (z - quantiles[begin]) / (quantiles[end] - quantiles[begin])
-    return (begin + 0.5 + part) / (last + 1)
+        return 1.0, last
+    while quantiles[begin + 1] <= z:
+        begin += 1
+    part = (z - quantiles[begin]) / (quantiles[begin + 1] - quantiles[begin])
+    return (begin + 0.5 + part) / (last + 1), begin
 
 
 @njit(nogil=True)
@@ -42,12 +40,16 @@ def _piece_masses(low, high, kind, share, quantiles, masses, location, scale, ou
     A piece without a share lies beyond all confidences and gets nothing.
     """
     total = np.zeros(len(masses))
+    lower, place = 0.0, 0
+    if len(quantiles) > 1:
+        lower, place = _below(quantiles, (low[0] - location) / scale, 0)
     for piece in range(len(low)):
         weight = share[piece]
-        if weight > 0 and low[piece] < high[piece] and len(quantiles) > 1:
-            upper = _below(quantiles, (high[piece] - location) / scale)
-            lower = _below(quantiles, (low[piece] - location) / scale)
-            weight = upper - lower + STATIC * share[piece]
+        if low[piece] < high[piece] and len(quantiles) > 1:
+            upper, place = _below(quantiles, (high[piece] - location) / scale, place)
+            if weight > 0:
+                weight = upper - lower + STATIC * share[piece]
+            lower = upper
         out[piece] = weight
         total[kind[piece]] += weight
     for piece in range(len(low)):

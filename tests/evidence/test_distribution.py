@@ -145,3 +145,22 @@ def test_a_cell_of_every_value() -> None:
     joined.check(3)
     with pytest.raises(ValueError, match="do not fit"):
         replace(joined, low=joined.low + 0.1).check(3)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_masses_by_errors_are_those_without_coarse_cells(seed: int) -> None:
+    """All of them: the ends are those of cells joined into one. Half: the masses lie in the middle; none is lost."""
+    found, _ = random_distribution(seed)
+    top, levels = found.cells.atoms, np.tile([0.5, 0.9], (len(found), 1))
+    rest = found.class_mass[:, top:].sum(axis=1, keepdims=True)
+    one_cell = replace(
+        found,
+        cells=found.cells.joined(),
+        class_mass=np.concatenate([found.class_mass[:, :top], rest], axis=1),
+    )
+    whole, half = found.blended(1.0), found.blended(0.5)
+    # a hundredth of a mass is spread like the training facts, and each cell has its own share of it
+    np.testing.assert_allclose(whole.width(0.9), one_cell.width(0.9), atol=0.03)
+    np.testing.assert_allclose(half.class_mass, (found.class_mass + whole.class_mass) / 2, atol=1e-12)
+    np.testing.assert_allclose(whole.class_mass.sum(axis=1), found.class_mass.sum(axis=1), atol=1e-12)
+    assert (half.bounds(levels)[:, 0, 1] <= half.centre.median).all()

@@ -157,6 +157,7 @@ def test_no_number_that_a_stranger_writes_is_asked_for_as_memory(model: Evidence
         ("scale1.leaf", lambda a: a * np.nan),
         ("errors.shape", lambda a: a[:, ::-1].copy()),
         ("actual", lambda a: a[:-1]),
+        ("by_errors", lambda a: a - 2.0),
         ("practice.doubt", lambda a: a[:-1]),
         ("factors.0.of_row", lambda a: a * np.float32(np.nan)),
         ("factors.0.rows", lambda a: a[::-1].copy()),

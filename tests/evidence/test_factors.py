@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.worlds import crowded_graph
+from tests.worlds import crowded_graph, vocabulary
 from unkgcp.evidence.factors import FACTOR_NAMES, RANK, Factorisation, Factors, SharedFactors
+from unkgcp.graph import Graph
 
 
 def test_a_product_is_found_where_means_say_nothing() -> None:
@@ -53,7 +54,7 @@ def test_what_was_never_seen_has_no_effect_and_the_error_of_all() -> None:
 
 def test_stored_and_restored() -> None:
     graph = crowded_graph(300, 3)
-    factors = Factors.of(graph)
+    factors = Factors.of(graph, np.arange(300) % 4 == 0)
     again = Factors.restore(factors.arrays(), graph.n_entities, graph.n_relations)
     ids = [np.asarray(ids[:40], np.int64) for ids in (graph.head, graph.relation, graph.tail)]
     told = factors.features(*ids, graph.n_relations)
@@ -64,3 +65,20 @@ def test_stored_and_restored() -> None:
             Factors.restore(
                 {**factors.arrays(), name: np.zeros((1, RANK))}, graph.n_entities, graph.n_relations
             )
+
+
+def test_frequent_values_do_not_hide_what_the_other_facts_say() -> None:
+    """Half of the facts have a stock value; the table without them finds the numbers of the entities."""
+    rng = np.random.default_rng(5)
+    standing = rng.normal(0, 0.1, 60)
+    head, tail = rng.integers(0, 60, (2, 3000))
+    relation = np.zeros(3000, np.int64)
+    truth = 0.4 + standing[head] + standing[tail]
+    stock = rng.random(3000) < 0.5
+    columns = (head.astype(np.int32), relation.astype(np.int32), tail.astype(np.int32))
+    graph = Graph(*columns, np.clip(np.where(stock, 1.0, truth), 0, 1), vocabulary(60, 1))
+    shares = [Factors.of(graph, frequent) for frequent in (stock, np.zeros(3000, np.bool_))]
+    assert shares[1].tables[3] is None
+    told = shares[0].features(head, relation, tail, 1)
+    every, rare = (np.abs(told[:, 4 * table + 1] - truth).mean() for table in (2, 3))
+    assert rare < 0.02 < 0.2 < every

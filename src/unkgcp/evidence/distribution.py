@@ -304,14 +304,17 @@ class Distribution:
 
         in_threads(len(self), work)
 
-    def joined(self) -> Distribution:
-        """The same with one class for all values that are no atoms."""
-        top = self.cells.atoms
+    def blended(self, by_errors: float) -> Distribution:
+        """The same with so much of the masses of coarse cells as location and scale say."""
+        cells, top = self.cells, self.cells.atoms
         rest = self.class_mass[:, top:].sum(axis=1, keepdims=True)
-        merged = np.concatenate([self.class_mass[:, :top], rest], axis=1)
-        return replace(
-            self, cells=self.cells.joined(), class_mass=merged[:, : min(self.cells.classes, top + 1)]
+        joined = replace(
+            self, cells=cells.joined(), class_mass=np.concatenate([self.class_mass[:, :top], rest], axis=1)
         )
+        pieces = np.empty((len(self), len(cells.low)))
+        joined._run("pieces", pieces, slots=False)
+        of_class = pieces @ np.eye(cells.classes)[cells.class_of_piece]
+        return replace(self, class_mass=(1 - by_errors) * self.class_mass + by_errors * of_class)
 
 
 _MASSES = np.linspace(0.0, 1.0, STEPS + 1)

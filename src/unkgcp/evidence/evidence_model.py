@@ -15,10 +15,11 @@ model has a `score`, the mean of the distribution.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,7 +60,8 @@ TRIED_ON, TURNS = 12_000, 3  # rows that forms are tried out on, and how often w
 TRIED: dict[str, Any] = {"rounds": 30, "leaves": 15, "bins": 63, "learning_rate": 0.25}
 """Settings of the trees that forms are tried out with: coarser ones, which take a third of the time."""
 FEW_ROWS = 50_000
-"""Up to so many rows all forms are tried; more teach the frequent values well enough to keep them."""
+"""Up to so many rows all forms are tried, and errors are learned at half the rate in twice the rounds, which costs no
+more than seconds; more rows teach the frequent values well enough to keep them."""
 TRIED_LEVELS = (0.8, 0.9, 0.95)
 PRACTISED = 20_000  # training facts whose doubts and scores are kept
 
@@ -75,13 +77,9 @@ class Form(NamedTuple):
     """Whether there are coarse cells between atoms."""
 
 
-FORMS = (
-    Form(True, 0.01, True),
-    Form(True, 0.01, False),
-    Form(False, 0.03, True),
-    Form(False, 0.03, False),
-    Form(False, 1.1, False),
-)
+FORMS = (Form(True, 0.01, True), Form(False, 0.03, True), Form(False, 1.1, False))
+BY_ERRORS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""How much of the masses of coarse cells the errors may say, and not the trees."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +173,8 @@ class Law:
     between: Trees | None
     """The probability of each coarse cell, if the confidence is no atom either; None without such cells."""
     errors: Errors
+    by_errors: float
+    """How much of the masses of coarse cells the errors say, and not the trees."""
     actual: Floats
     """What central masses really hold, see `Distribution`."""
 
@@ -187,7 +187,7 @@ class Law:
         share = self.elsewhere.probabilities(table)
         if self.between is not None:
             share = np.concatenate([share[:, :-1], share[:, -1:] * self.between.probabilities(table)], axis=1)
-        return Distribution(
+        distribution = Distribution(
             self.cells,
             self.errors.shape,
             rest * share,
@@ -198,6 +198,7 @@ class Law:
             mass,
             self.actual,
         )
+        return distribution.blended(self.by_errors) if self.by_errors else distribution
 
 
 class Practice(NamedTuple):
@@ -306,6 +307,7 @@ class EvidenceModel:
             "frequent": self.evidence.frequent,
             "symmetric": train.vocabulary.symmetric,
             "actual": law.actual,
+            "by_errors": np.array(law.by_errors),
             "seed": np.array(self.seed),
         }
         by_prefix: dict[str, dict[str, NDArray[Any]]] = {
@@ -362,7 +364,9 @@ class EvidenceModel:
                 for name in ("suggested.", "between.")
             )
             elsewhere = Trees.restore(under("elsewhere.", arrays))
-            law = Law(cells, suggested, elsewhere, between, errors, arrays["actual"])
+            law = Law(
+                cells, suggested, elsewhere, between, errors, float(arrays["by_errors"]), arrays["actual"]
+            )
             practice = Practice(**under("practice.", arrays))
             completing = under("completing.", arrays)
             completer = Completer.restore(completing, train, backbone) if completing else None
@@ -400,6 +404,7 @@ class EvidenceModel:
             and shape.shape == (len(errors.edges) + 1, QUANTILES if errors.locations else 0)
             and bool(np.isfinite(shape).all() and (np.diff(shape, axis=1) > 0).all())
             and bool(np.isfinite(errors.edges).all() and (np.diff(errors.edges) > 0).all())
+            and 0 <= law.by_errors <= 1
             and law.actual.shape == IDENTITY.shape
             and law.actual[0] == 0
             and law.actual[-1] == 1
@@ -524,33 +529,33 @@ class Lesson:
 
         Tried out on some of the rows with a fifth of them left out, several fifths in turn where there are few rows.
         """
-        forms = FORMS if len(self.table) <= FEW_ROWS else FORMS[:2]
+        if len(self.table) > FEW_ROWS:
+            return FORMS[0]
         order = np.random.default_rng((self.seed, 0xF0)).permutation(len(self.table))[:TRIED_ON]
-        few, total = self._rows(np.sort(order)), dict.fromkeys(forms, 0.0)
+        few, total = self._rows(np.sort(order)), dict.fromkeys(FORMS, 0.0)
         for turn in range(TURNS if len(order) < TRIED_ON else 1):
             lesson = replace(few, held=few.part % 5 == turn)
-            held = lesson.held
-            if not held.any() or held.all():
-                continue
-            features, label = Features(few.table[held], few.slots[held]), few.confidence[held]
-            for form in forms:
-                if form.coarse or form.atom_share > 1:
-                    distribution = lesson._law(form, 5 * TRIED["rounds"], TRIED).distribution(
-                        features, self.values
-                    )
-                else:  # the form before it, with all cells joined
-                    distribution = distribution.joined()
-                calibrated = replace(distribution, actual=actual_masses(distribution, label, self.seed))
-                total[form] += _interval_score(calibrated, label) * len(label)
-        return min(forms, key=lambda form: total[form])
+            if lesson.held.any() and not lesson.held.all():
+                for form in FORMS:
+                    law = lesson._law(form, 5 * TRIED["rounds"], TRIED)
+                    total[form] += min(score for score, _ in lesson._judged(law)) * lesson.held.sum()
+        return min(FORMS, key=lambda form: total[form])
 
     def learned(self, form: Form, progress: Progress) -> Law:
         """The law of this form, learned from all rows but the held ones."""
         boosting = Part(progress, PARTS["forms"], PARTS["values"], ELSEWHERE.rounds)
         law = self._law(form, 5 * self.rounds, {"rounds": self.rounds}, boosting)
-        held = self.held
-        distribution = law.distribution(Features(self.table[held], self.slots[held]), self.values)
-        return replace(law, actual=actual_masses(distribution, self.confidence[held], self.seed))
+        return min(self._judged(law), key=itemgetter(0))[1] if self.held.any() else law
+
+    def _judged(self, law: Law) -> Iterator[tuple[float, Law]]:
+        """The law with each of `BY_ERRORS` and with its actual masses, and its interval score on held rows."""
+        held, label = self.held, self.confidence[self.held]
+        plain = law.distribution(Features(self.table[held], self.slots[held]), self.values)
+        for by_errors in BY_ERRORS if law.between else BY_ERRORS[:1]:
+            distribution = plain.blended(by_errors) if by_errors else plain
+            actual = actual_masses(distribution, label, self.seed)
+            score = _interval_score(replace(distribution, actual=actual), label)
+            yield score, replace(law, by_errors=by_errors, actual=actual)
 
     def _rows(self, rows: Ints) -> Lesson:
         return replace(
@@ -578,8 +583,16 @@ class Lesson:
             )
             for trees in (SUGGESTED, ELSEWHERE)
         )
+        slower = 2 if len(self.table) <= FEW_ROWS else 1
         third, fourth = (
-            replace(trees, seed=self.seed, rounds=min(rounds, trees.rounds), threads=threads)
+            replace(
+                trees,
+                rounds=slower * min(rounds, trees.rounds),
+                learning_rate=trees.learning_rate / slower,
+                patience=slower * trees.patience,
+                seed=self.seed,
+                threads=threads,
+            )
             for trees in (LOCATION, SCALE)
         )
         suggests = form.suggested and (label < SLOTS).mean() > form.atom_share
@@ -614,6 +627,7 @@ class Lesson:
                 elsewhere.result(),
                 cell.result() if cell else None,
                 errors,
+                BY_ERRORS[0],
                 IDENTITY,
             )
 

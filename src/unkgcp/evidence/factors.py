@@ -10,6 +10,9 @@ whatever the relation, which weighs them: it says more about entities with few f
 
     mean + b_r + x_r a_h + y_r a_t + sum over k of w_rk u_hk u_tk
 
+A fourth is like the third, but of the facts between frequent values alone: a value that many facts share, like that of
+all unchecked ones, says little about how sure two entities make a statement, and hides what the other facts say of it.
+
 All are fitted to the facts alone by ridge regressions in turn (alternating least squares). What is predicted for a
 query, with and without the product, and how well the row and the column (the head and the tail) are predicted elsewhere
 are features of the query. What has no facts has no effect, and its own error is that of all.
@@ -39,7 +42,13 @@ ADDITIVE_RIDGE, PRODUCT_RIDGE = 3.0, 6.0  # in units of the variance of the conf
 SWEEPS = 8
 LARGEST = 2_000_000  # facts of a graph that is factorised; in a larger one groups say enough
 SHARED_RIDGE, RELATION_RIDGE, SHARED_SWEEPS = 8.0, 3.0, 10
-TABLES = ("head by tail and relation", "head and relation by tail", "entities in all relations")
+LEFT_OUT = 0.05  # the share of frequent values below which the other facts have no table of their own
+TABLES = (
+    "head by tail and relation",
+    "head and relation by tail",
+    "entities in all relations",
+    "entities, frequent values left out",
+)
 FIGURES = ("additive", "with product", "error of row", "error of column")
 FACTOR_NAMES = tuple(f"factors: {table}: {figure}" for table in TABLES for figure in FIGURES)
 
@@ -182,8 +191,8 @@ class Factors(NamedTuple):
     tables: tuple[Factorisation | SharedFactors | None, ...]
 
     @classmethod
-    def of(cls, train: Graph) -> Factors:
-        """Factors of the facts of a graph; none of a very large one."""
+    def of(cls, train: Graph, frequent: NDArray[np.bool_]) -> Factors:
+        """Factors of the facts of a graph; none of a very large one. `frequent` (N,): those with a frequent value."""
         if len(train) > LARGEST or not len(train):
             return cls((None,) * len(TABLES))
         head, relation, tail = (np.asarray(ids, np.int64) for ids in (train.head, train.relation, train.tail))
@@ -192,11 +201,17 @@ class Factors(NamedTuple):
         first = Factorisation.fit(*by_tail, train.confidence)
         second = None if one_relation else Factorisation.fit(*by_head, train.confidence)
         sizes = (train.n_entities, train.n_relations)
-        return cls((first, second, SharedFactors.fit(head, relation, tail, train.confidence, sizes)))
+        third = SharedFactors.fit(head, relation, tail, train.confidence, sizes)
+        fourth = None
+        if LEFT_OUT <= frequent.mean() < 1:
+            rare = ~frequent
+            fourth = SharedFactors.fit(head[rare], relation[rare], tail[rare], train.confidence[rare], sizes)
+        return cls((first, second, third, fourth))
 
     def features(self, head: Ints, relation: Ints, tail: Ints, relations: int) -> NDArray[np.float32]:
-        """Columns of `FACTOR_NAMES` for queries (n,): (n, 12); NaN where a table was left out."""
-        keys = (*_keys(head, relation, tail, relations), (head, relation, tail))
+        """Columns of `FACTOR_NAMES` for queries (n,): (n, 16); NaN where a table was left out."""
+        ids = (head, relation, tail)
+        keys = (*_keys(*ids, relations), ids, ids)
         blank = np.full((len(head), len(FIGURES)), np.nan, np.float32)
         figures = [
             blank if table is None else table.features(*key)
@@ -216,7 +231,7 @@ class Factors(NamedTuple):
     def restore(cls, arrays: Mapping[str, NDArray[Any]], entities: int, relations: int) -> Factors:
         """The factors that `arrays` stored; ValueError if they do not fit together."""
         tables: list[Factorisation | SharedFactors | None] = []
-        for place, kind in enumerate((Factorisation, Factorisation, SharedFactors)):
+        for place, kind in enumerate((Factorisation, Factorisation, SharedFactors, SharedFactors)):
             names = [field.name for field in fields(kind)]
             stored = {name: arrays.get(f"{place}.{name}") for name in names}
             if all(array is None for array in stored.values()):

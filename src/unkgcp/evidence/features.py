@@ -124,7 +124,10 @@ class Evidence:
         values = values or Values.of(train.confidence)
         codes = values.code(train.confidence)
         top = commonest(codes, len(values), frequent) if isinstance(frequent, int) else frequent
-        return cls(train, values, codes, top, factors or Factors.of(_both_ways(train)))
+        if factors is None:
+            facts = _both_ways(train)
+            factors = Factors.of(facts, np.isin(values.code(facts.confidence), top))
+        return cls(train, values, codes, top, factors)
 
     @cached_property
     def both_ways(self) -> Graph:

@@ -10,8 +10,8 @@ whatever the relation, which weighs them: it says more about entities with few f
 
     mean + b_r + x_r a_h + y_r a_t + sum over k of w_rk u_hk u_tk
 
-A fourth is like the third, but of the facts between frequent values alone: a value that many facts share, like that of
-all unchecked ones, says little about how sure two entities make a statement, and hides what the other facts say of it.
+A fourth is like the third, but of the facts without a stock value: one that many facts share, like that of all
+unchecked ones, says little about how sure two entities make a statement, and hides what the other facts say of it.
 
 All are fitted to the facts alone by ridge regressions in turn (alternating least squares). What is predicted for a
 query, with and without the product, and how well the row and the column (the head and the tail) are predicted elsewhere
@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from unkgcp.evidence.fact_groups import AnyInts
 from unkgcp.graph.facts import Graph
 
 Floats = NDArray[np.float64]
@@ -42,12 +43,12 @@ ADDITIVE_RIDGE, PRODUCT_RIDGE = 3.0, 6.0  # in units of the variance of the conf
 SWEEPS = 8
 LARGEST = 2_000_000  # facts of a graph that is factorised; in a larger one groups say enough
 SHARED_RIDGE, RELATION_RIDGE, SHARED_SWEEPS = 8.0, 3.0, 10
-LEFT_OUT = 0.05  # the share of frequent values below which the other facts have no table of their own
+STOCK = 0.1  # the share of facts that makes a value a stock value
 TABLES = (
     "head by tail and relation",
     "head and relation by tail",
     "entities in all relations",
-    "entities, frequent values left out",
+    "entities, stock values left out",
 )
 FIGURES = ("additive", "with product", "error of row", "error of column")
 FACTOR_NAMES = tuple(f"factors: {table}: {figure}" for table in TABLES for figure in FIGURES)
@@ -191,8 +192,8 @@ class Factors(NamedTuple):
     tables: tuple[Factorisation | SharedFactors | None, ...]
 
     @classmethod
-    def of(cls, train: Graph, frequent: NDArray[np.bool_]) -> Factors:
-        """Factors of the facts of a graph; none of a very large one. `frequent` (N,): those with a frequent value."""
+    def of(cls, train: Graph, codes: AnyInts) -> Factors:
+        """Factors of the facts of a graph, whose values have these codes (N,); none of a very large one."""
         if len(train) > LARGEST or not len(train):
             return cls((None,) * len(TABLES))
         head, relation, tail = (np.asarray(ids, np.int64) for ids in (train.head, train.relation, train.tail))
@@ -202,9 +203,9 @@ class Factors(NamedTuple):
         second = None if one_relation else Factorisation.fit(*by_head, train.confidence)
         sizes = (train.n_entities, train.n_relations)
         third = SharedFactors.fit(head, relation, tail, train.confidence, sizes)
+        rare = (np.bincount(codes) < STOCK * len(train))[codes]
         fourth = None
-        if LEFT_OUT <= frequent.mean() < 1:
-            rare = ~frequent
+        if rare.any() and not rare.all():
             fourth = SharedFactors.fit(head[rare], relation[rare], tail[rare], train.confidence[rare], sizes)
         return cls((first, second, third, fourth))
 

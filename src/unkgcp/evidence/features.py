@@ -126,7 +126,7 @@ class Evidence:
         top = commonest(codes, len(values), frequent) if isinstance(frequent, int) else frequent
         if factors is None:
             facts = _both_ways(train)
-            factors = Factors.of(facts, np.isin(values.code(facts.confidence), top))
+            factors = Factors.of(facts, values.code(facts.confidence))
         return cls(train, values, codes, top, factors)
 
     @cached_property

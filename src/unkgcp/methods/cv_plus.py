@@ -77,13 +77,16 @@ class CrossConformalIntervals(IntervalPredictor):
                 f"cv+ is told {folds_known} for {len(facts):,} facts; give all facts that its models were trained "
                 "on, and fold, which says of each what model was trained without it"
             )
+        ranked = np.bincount(fold[fold >= 0])
+        if len(ranked) != len(self.members) or not ranked.all():
+            raise InputError(
+                f"cv+ has {len(self.members)} models, but {np.count_nonzero(ranked)} folds of facts"
+            )
         prediction = np.zeros(len(facts))
         for k, member in enumerate(self.members):
             rows = np.flatnonzero(fold == k)
             prediction[rows] = member.score(facts.head[rows], facts.relation[rows], facts.tail[rows])
         self.cross = CrossConformal(SCORES[self.base]).calibrate(prediction, facts.confidence, fold)
-        if self.cross.folds != len(self.members):
-            raise InputError(f"cv+ has {len(self.members)} models, but {self.cross.folds} folds of facts")
         self.model, self.size = model, self.cross.size
         self.kind_counts = np.array([self.size, 0, 0, 0])
         return self

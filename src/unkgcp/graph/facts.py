@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
+from unkgcp.lazy import library
 from unkgcp.tabular.arrow_arrays import numbers
 from unkgcp.tabular.columns import rounded
 from unkgcp.tabular.label_index import Ids, LabelIds, Labels
@@ -213,19 +213,19 @@ class Graph:
 
     def to_pandas(self) -> Any:
         """The same as a pandas data frame."""
-        _library("pandas", "a data frame of pandas")
+        library("pandas", "a data frame of pandas")
         return self.table().to_pandas()
 
     def to_polars(self) -> Any:
         """The same as a polars data frame."""
-        return _library("polars", "a data frame of polars").from_arrow(self.table())
+        return library("polars", "a data frame of polars").from_arrow(self.table())
 
     def to_networkx(self) -> Any:
         """A NetworkX MultiDiGraph: an edge a fact, with the attributes relation and confidence (or lower and upper).
 
         Nodes are labels. Keys are numbers, so that repeated triples stay apart.
         """
-        network = _library("networkx", "a NetworkX graph").MultiDiGraph()
+        network = library("networkx", "a NetworkX graph").MultiDiGraph()
         network.add_nodes_from(self.vocabulary.entities.to_pylist())
         rows = self.table().to_pylist()
         network.add_edges_from((row.pop("head"), row.pop("tail"), row) for row in rows)
@@ -244,13 +244,6 @@ class Graph:
         return split(
             self, calibration=calibration, test=test, validation=validation, hold_out=hold_out, seed=seed
         )
-
-
-def _library(name: str, what: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError:
-        raise InputError(f"{what} needs {name}: pip install {name}") from None
 
 
 def concatenate(graphs: Sequence[Graph]) -> Graph:

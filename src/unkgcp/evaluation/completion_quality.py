@@ -42,9 +42,19 @@ from unkgcp.graph.facts import Graph, Triples, in_vocabulary
 from unkgcp.graph.objects import to_triples
 from unkgcp.methods.method import status_codes
 from unkgcp.run.answer_sets import FACTS, SideSets, answer_level
-from unkgcp.run.questions import candidate_scores, completer_of, least_weight, new_facts, strangeness, total
+from unkgcp.run.completion import excluded
+from unkgcp.run.questions import (
+    candidate_scores,
+    completer_of,
+    known_answers,
+    least_weight,
+    new_facts,
+    strangeness,
+    total,
+)
 
 if TYPE_CHECKING:
+    from unkgcp.graph.known_facts import KnownFacts
     from unkgcp.run.answers import Calibrated
     from unkgcp.run.predictor import Predictor
 
@@ -83,16 +93,11 @@ def ranking(
     ids = to_triples(test, model.vocabulary)
     ranked = status_codes(model, ids) == 0
     head, relation, tail = (column[ranked].astype(np.int64) for column in ids)
-    filter_ids = [to_triples(part, model.vocabulary) for part in others if len(part)]
-    filters = [
-        np.concatenate([np.zeros(0, np.int64), *(part[place].astype(np.int64) for part in filter_ids)])
-        for place in range(3)
-    ]
-    confidence = test.confidence[ranked]
+    known, confidence = excluded(predictor, False, others), test.confidence[ranked]
     sides: dict[str, tuple[Ranks, Floats]] = {}
-    for name, anchor, answer, taken in (("tails", head, tail, filters), ("heads", tail, head, filters[::-1])):
+    for name, anchor, answer in (("tails", head, tail), ("heads", tail, head)):
         facts = _distinct(anchor, relation, answer, confidence)
-        ranks = _ranks(predictor, facts, taken, at_head=name == "heads")
+        ranks = _ranks(predictor, facts, known, at_head=name == "heads")
         counted = facts.confidence >= least
         some = Ranks(ranks.query[counted], ranks.among_all[counted], ranks.alone[counted])
         sides[name] = some, facts.confidence[counted]
@@ -154,28 +159,23 @@ def _distinct(anchor: Integers, relation: Integers, answer: Integers, confidence
     return SideQuestions(triples[:, 0], triples[:, 1], triples[:, 2], mean)
 
 
-def _ranks(predictor: Calibrated, facts: SideQuestions, others: list[Integers], at_head: bool) -> Ranks:
-    """The ranks of facts; `others` are facts of the other splits: given entity, relation and asked entity."""
+def _ranks(predictor: Calibrated, facts: SideQuestions, known: KnownFacts | None, at_head: bool) -> Ranks:
+    """The ranks of facts; `known` are the facts of the other splits."""
     model = predictor.model
     relations, entities = len(model.seen_relations), len(model.seen_entities)
     key = facts.anchor * relations + facts.relation
     queries, query = np.unique(key, return_inverse=True)
-    filtered_key = others[0] * relations + others[1]
-    # only known facts of these queries matter, and not those that are test facts too
-    matters = np.isin(filtered_key, queries) & (others[0] >= 0) & (others[1] >= 0) & (others[2] >= 0)
-    taken = np.unique(np.stack([filtered_key[matters], others[2][matters]], axis=1), axis=0)
-    is_test_fact = np.isin(taken[:, 0] * entities + taken[:, 1], key * entities + facts.answer)
-    taken = taken[~is_test_fact]
     above, same, score = np.empty(len(key), np.int64), np.empty(len(key), np.int64), np.empty(len(key))
     for some, rows in _chunks(query, max(1, CELLS // max(1, entities))):
         anchor, relation = queries[some] // relations, queries[some] % relations
         table = candidate_scores(predictor, anchor, relation, at_head)
-        score[rows] = table[query[rows] - some.start, facts.answer[rows]]
+        of_facts = query[rows] - some.start, facts.answer[rows]
+        score[rows] = table[of_facts]
         table[:, ~model.seen_entities] = -np.inf
-        first = np.searchsorted(taken[:, 0], queries[some.start], side="left")
-        last = np.searchsorted(taken[:, 0], queries[some.stop - 1], side="right")
-        here = taken[first:last]
-        table[np.searchsorted(queries[some], here[:, 0]), here[:, 1]] = -np.inf
+        if known is not None:
+            for row, (entity, by) in enumerate(zip(anchor.tolist(), relation.tolist(), strict=True)):
+                table[row, known_answers(known, model.vocabulary, entity, by, at_head)] = -np.inf
+        table[of_facts] = score[rows]  # a test fact is a candidate also where another split has it
         for row in range(rows.start, rows.stop, len(table)):  # as many facts at a time as there are queries
             part = slice(row, min(row + len(table), rows.stop))
             beside = table[query[part] - some.start]

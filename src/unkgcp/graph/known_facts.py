@@ -6,8 +6,8 @@ bytes as possible (NL27k: 6 in all), and a head as the row where its facts begin
 
 >>> columns = np.array([[0, 0], [0, 0], [1, 0]], np.int32)
 >>> known = KnownFacts.of(Graph(*columns, np.array([0.9, 0.5]), Vocabulary.of(["a", "b"], ["likes"])))
->>> known.tails(0, 0).tolist(), known.of_tail(1).confidence.tolist()
-([0, 1], [0.9])
+>>> known.tails(0, 0).tolist(), known.heads(0, 1).tolist()
+([0, 1], [0])
 """
 
 from __future__ import annotations
@@ -80,31 +80,20 @@ class KnownFacts:
     def __len__(self) -> int:
         return len(self.tail)
 
-    def of_head(self, head: int) -> Facts:
-        """The facts with this head."""
-        return self._facts(np.arange(*self._range(head)))
-
-    def of_tail(self, tail: int) -> Facts:
-        """The facts with this tail."""
-        order, offsets = self._tails_first
-        return self._facts(np.sort(order[offsets[tail] : offsets[tail + 1]]))
-
     def tails(self, head: int, relation: int) -> Ids:
         """The tails of (head, relation, ?), sorted; the tail of a repeated fact is repeated."""
-        start, stop = self._range(head)
+        start, stop = self.offsets[head : head + 2].tolist()
         return np.asarray(self.tail[start:stop][self.relation[start:stop] == relation], np.int32)
 
     def heads(self, relation: int, tail: int) -> Ids:
         """The heads of (?, relation, tail), sorted."""
-        facts = self.of_tail(tail)
+        order, offsets = self._tails_first
+        facts = self._facts(np.sort(order[offsets[tail] : offsets[tail + 1]]))
         return np.asarray(facts.head[facts.relation == relation])
 
     def graph(self, vocabulary: Vocabulary) -> Graph:
         """All facts, in their order."""
         return Graph(*self._facts(np.arange(len(self))), vocabulary)
-
-    def _range(self, head: int) -> tuple[int, int]:
-        return int(self.offsets[head]), int(self.offsets[head + 1])
 
     def _facts(self, rows: NDArray[np.int64]) -> Facts:
         head = np.searchsorted(self.offsets, rows, side="right") - 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -125,32 +125,6 @@ class Intervals:
     def levels(self) -> list[float]:
         """The levels that were asked for, one or several."""
         return [self.confidence] if isinstance(self.confidence, float) else list(self.confidence)
-
-    def cut(self, place: int) -> tuple[Intervals, Intervals]:
-        """The answers before a place and those from there on."""
-        return self._part(slice(place)), self._part(slice(place, None))
-
-    @staticmethod
-    def joined(pieces: Sequence[Intervals]) -> Intervals:
-        """Answers of one method at the same levels, without labels, one after the other; the inverse of `cut`."""
-        columns: dict[str, Any] = {
-            field.name: np.concatenate([getattr(part, field.name) for part in pieces])
-            for field in fields(Intervals)
-            if isinstance(getattr(pieces[0], field.name), np.ndarray)
-        }
-        return replace(pieces[0], **columns)
-
-    def _part(self, rows: slice) -> Intervals:
-        changes: dict[str, Any] = {
-            field.name: getattr(self, field.name)[rows]
-            for field in fields(self)
-            if isinstance(getattr(self, field.name), np.ndarray)
-        }
-        if self.selected is not None:
-            changes["selected"] = {name: column[rows] for name, column in self.selected.items()}
-        if self.labels is not None:
-            changes["labels"] = self.labels.take(np.arange(len(self))[rows])
-        return replace(self, **changes)
 
     def to_arrow(self) -> pa.Table:
         """Columns score (null if unknown), lower and upper (`lower_80`, ... for several levels) and status.

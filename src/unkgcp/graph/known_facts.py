@@ -13,7 +13,7 @@ bytes as possible (NL27k: 6 in all), and a head as the row where its facts begin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unkgcp.files import Field, check_fields, under
+from unkgcp.files import Field, check_fields
 from unkgcp.graph.facts import Graph, HasTriples, Vocabulary, contained, hold_out, in_vocabulary, pair_keys
 from unkgcp.tabular.label_index import Ids
 
@@ -127,25 +127,6 @@ def facts_to_arrays(sets: Mapping[str, Graph | None]) -> dict[str, NDArray[Any]]
             stored = KnownFacts.of(facts[np.argsort(facts.confidence, kind="stable")])
             arrays |= {prefix + name: array for name, array in stored.arrays().items()}
     return arrays
-
-
-def facts_from_arrays(
-    arrays: Mapping[str, NDArray[Any]],
-    prefixes: Sequence[str],
-    entities: int,
-    relations: int,
-    vocabulary: Vocabulary | None,
-) -> list[Graph | None]:
-    """The sets of facts that `facts_to_arrays` stored, None for a missing one; ValueError if one is damaged.
-
-    Without a vocabulary all are None, but damage is still found.
-    """
-    graphs: list[Graph | None] = []
-    for prefix in prefixes:
-        columns = under(prefix, arrays)
-        stored = KnownFacts.stored(columns, entities, relations) if columns else None
-        graphs.append(None if stored is None or vocabulary is None else stored.graph(vocabulary))
-    return graphs
 
 
 def distinct(confidence: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -150,11 +151,11 @@ class Loop:
             from unkgcp.training.compiled_engine import CompiledEngine
 
             return CompiledEngine(data, config, self.members[0])
-        if self.world == 1 and device.type == "cuda":
-            from unkgcp.training.fused_engine import FusedEngine, has_fused_kernel
+        has_fused_kernel = find_spec("triton") is not None and config.in_kernels(len(data.softlogic) > 0)
+        if self.world == 1 and device.type == "cuda" and has_fused_kernel:
+            from unkgcp.training.fused_engine import FusedEngine
 
-            if has_fused_kernel(config, data):
-                return FusedEngine(data, config, self.members, device)
+            return FusedEngine(data, config, self.members, device)
         from unkgcp.training.torch_engine import TorchEngine
 
         return TorchEngine(data, config, self.members, device, self.rank, self.world)

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from unkgcp.errors import InputError
 from unkgcp.files import Field, check_fields
 from unkgcp.graph.facts import Graph, HasTriples, Vocabulary
+from unkgcp.graph.kinds import Kinds
 from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.loops import run_chunks
 from unkgcp.training.config import DISTMULT, NONE, TrainConfig
@@ -200,11 +201,8 @@ def restored_models(
 
 def seen(facts: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which entities and which relations have at least one fact."""
-    entities = np.zeros(facts.n_entities, dtype=bool)
-    relations = np.zeros(facts.n_relations, dtype=bool)
-    entities[facts.head] = entities[facts.tail] = True
-    relations[facts.relation] = True
-    return entities, relations
+    kinds = Kinds.of(facts, facts.n_entities, facts.n_relations)
+    return kinds.seen_entities, kinds.seen_relations
 
 
 # Scores of the DistMult family from plain arrays, without torch: f(w (h o r) . t + b). The formula is that of

@@ -29,7 +29,7 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.query_groups import ThresholdGroups, threshold_groups
 from unkgcp.evaluation.slices import QueryFeatures
 from unkgcp.graph.datasets import Dataset, read
-from unkgcp.graph.facts import Graph, Splits, Triples, in_vocabulary
+from unkgcp.graph.facts import Graph, Splits, Triples, both_ends, in_vocabulary
 from unkgcp.graph.kinds import KINDS, Kinds
 from unkgcp.graph.objects import to_triples
 from unkgcp.graph.symmetry import symmetric_as_in
@@ -265,8 +265,7 @@ class JudgedRows:
 
     def joined(self, other: JudgedRows) -> JudgedRows:
         columns = [
-            (rows.score, rows.lower, rows.upper, metrics.both_ends(rows.truth), rows.value)
-            for rows in (self, other)
+            (rows.score, rows.lower, rows.upper, both_ends(rows.truth), rows.value) for rows in (self, other)
         ]
         return JudgedRows(*map(np.concatenate, zip(*columns, strict=True)))
 

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.conformal.ranks import Confidence, ranks
+from unkgcp.graph.facts import both_ends
 
 Floats = NDArray[np.float64]
 
@@ -38,12 +39,6 @@ def contains(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> NDArray[np
 def coverage(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
     """Share of labels inside their interval."""
     return _mean(contains(truth, lower, upper))
-
-
-def both_ends(truth: ArrayLike) -> Floats:
-    """Lower and upper end of each label, the same where it is a number: (n, 2)."""
-    label = np.asarray(truth, dtype=np.float64)
-    return label if label.ndim == 2 else np.stack([label, label], axis=1)
 
 
 def middle(truth: ArrayLike) -> Floats:

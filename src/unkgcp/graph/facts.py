@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.lazy import library
@@ -253,9 +253,22 @@ def concatenate(graphs: Sequence[Graph]) -> Graph:
         raise ValueError("graphs over different vocabularies cannot be joined; read them together")
     columns: Any = {name: np.concatenate([getattr(graph, name) for graph in graphs]) for name in COLUMNS}
     # among intervals, a single confidence is an interval of width 0
-    ends = [g.ends if g.ends is not None else np.stack([g.confidence] * 2, axis=1) for g in graphs]
+    ends = [both_ends(graph.truth) for graph in graphs]
     some = any(graph.ends is not None for graph in graphs)
     return replace(first, **columns, ends=np.concatenate(ends) if some else None, splits=None)
+
+
+def both_ends(truth: ArrayLike) -> NDArray[np.float64]:
+    """Lower and upper end of each label, the same where it is a number: (n, 2)."""
+    label = np.asarray(truth, dtype=np.float64)
+    return label if label.ndim == 2 else np.stack([label, label], axis=1)
+
+
+def merge_repeats(facts: Graph) -> Graph:
+    """Every triple once, with the mean of its confidences, in order of the triples."""
+    _, first, inverse = np.unique(facts.keys, return_index=True, return_inverse=True)
+    total = np.bincount(inverse, weights=facts.confidence, minlength=len(first))
+    return facts[first].with_confidence(total / np.bincount(inverse, minlength=len(first)))
 
 
 def triple_keys(head: Ids, relation: Ids, tail: Ids, n_entities: int, n_relations: int) -> NDArray[np.int64]:

@@ -3,12 +3,16 @@ confidences that are drawn afresh."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from unkgcp.graph import Graph, demo_graph
 from unkgcp.graph.demo_graph import LOWEST, STEPS
 from unkgcp.graph.demo_world import Floats
+
+ROWS = 2048  # rows whose whole distribution is held in memory at a time
 
 
 class Oracle(demo_graph.Oracle):
@@ -44,6 +48,11 @@ class Oracle(demo_graph.Oracle):
         """Mean width of the shortest intervals: no method that covers every kind of query equally can be sharper."""
         ends = self.interval(graph, confidence)
         return float(np.mean(ends[:, 1] - ends[:, 0]))
+
+    def _tables(self, graph: Graph) -> Iterator[Floats]:
+        """The tables of some rows at a time, at least one."""
+        for start in range(0, max(len(graph), 1), ROWS):
+            yield self.table(graph[start : start + ROWS])
 
     def draw(self, graph: Graph, generator: np.random.Generator) -> Graph:
         """The same triples with freshly drawn confidences."""

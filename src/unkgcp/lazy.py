@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
-from unkgcp.errors import missing
+from unkgcp.errors import InputError, missing
 
 IMPORTS = "UNKGCP_IMPORT"
 """The environment variable that names modules, separated by commas, whose backbones and scores a run may use."""
@@ -29,12 +29,25 @@ def lazy(
     def lookup(name: str) -> Any:
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        try:
-            return getattr(import_module(module_of[name]), name)
-        except ModuleNotFoundError as error:
-            raise missing(error) from None
+        return getattr(needed(module_of[name]), name)
 
     return lookup, lambda: sorted(module_of)
+
+
+def needed(module: str) -> Any:
+    """A module that needs a library of our extras; without it the error says how to install it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise missing(error) from None
+
+
+def library(name: str, purpose: str) -> Any:
+    """A library that people have or have not; without it an InputError says that `purpose` needs it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise InputError(f"{purpose} needs {name}: pip install {name}") from None
 
 
 def import_from_here(module: str) -> Any:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from unkgcp.errors import missing
+from unkgcp.lazy import needed
 
 ROWS = 8192
 """Rows a chunk: a float64 temporary of 64 KiB, which the allocator reuses instead of asking the system."""
@@ -73,10 +73,7 @@ def njit(*signature: Any, alone: bool = False, **options: Any) -> Callable[[Call
     `alone`, for functions without a signature: cached code is loaded by `alone_cache`. Not for parallel loops, and
     their modules should call no `sum` or `max` of arrays: that would load SciPy anyway.
     """
-    try:
-        import numba
-    except ModuleNotFoundError as error:
-        raise missing(error) from None
+    numba = needed("numba")
     compiler: Any = numba.njit
 
     def compiled(function: Callable[..., Any]) -> Any:

@@ -75,7 +75,7 @@ def test_minimum_and_rounds(run_command, folder):
         ),
         (
             "\nlikes(A,B) likes(B,A)\n",
-            "my.rules, line 2: the rule needs `&` or `->` before `likes`; write it as in",
+            "my.rules, line 2: the rule is not understood at `likes(A,B) likes(B,A)`; write it as in",
         ),
     ],
 )

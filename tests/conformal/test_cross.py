@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.worlds import random_ids, vocabulary
-from unkgcp.conformal import NotCalibratedError, rank
+from unkgcp.conformal import rank
 from unkgcp.conformal.cross import CrossConformal, draw_folds, guaranteed
 from unkgcp.conformal.scores import make_score
 from unkgcp.errors import InputError
@@ -26,9 +26,6 @@ def test_folds_have_one_size_and_leave_the_rest_out() -> None:
     assert np.bincount(fold + 1).tolist() == [3] + [10] * 10
     np.testing.assert_array_equal(fold, draw_folds(103, 10, seed=3))
     assert (fold != draw_folds(103, 10, seed=4)).any()
-    for folds in (1, 104):
-        with pytest.raises(ValueError, match="folds must be at least 2 and at most the 103 points"):
-            draw_folds(103, folds, seed=0)
 
 
 def test_the_guarantee_by_hand() -> None:
@@ -164,16 +161,7 @@ def test_cautions_and_refusals() -> None:
         create("cv+", members=members, fold=fold).calibrate(Ridge(facts), facts[:9])
     with pytest.raises(InputError, match="cv\\+ has 10 models, but 5 folds"):
         create("cv+", members=members, fold=fold % 5).calibrate(Ridge(facts), facts)
-    for fold, problem in (
-        ([0.5] * 5, "fold is float64"),
-        ([0] * 5, "at least two folds"),
-        ([0, 2] * 2, "fold is"),
-    ):
-        with pytest.raises(ValueError, match=problem):
-            CrossConformal().calibrate([0.5] * 5, [0.5] * 5, fold)
-    with pytest.raises(ValueError, match="the shortest score does not go with CV"):
+    with pytest.raises(InputError, match="cv\\+ has 10 models, but 9 folds"):
+        create("cv+", members=members, fold=np.where(fold == 3, -1, fold)).calibrate(Ridge(facts), facts)
+    with pytest.raises(ValueError, match="no nonconformity score is named 'shortest'"):
         CrossConformal("shortest")
-    with pytest.raises(ValueError, match="prediction has 3 columns, but there are 2 models"):
-        CrossConformal().calibrate([0.5] * 4, [0.5] * 4, [0, 0, 1, 1]).interval([[0.1, 0.2, 0.3]])
-    with pytest.raises(NotCalibratedError, match="call calibrate"):
-        CrossConformal().interval([[0.1, 0.2]])

@@ -174,7 +174,7 @@ def test_damage_is_noticed(cp: Predictor, tmp_path: Path) -> None:
     capital = whole.replace(b'"log_capital": ', b'"log_capital": 1', 1)
     for damaged in (whole[:-30], b"", b"[" * 100_000, b"NaN", b"my notes", b"\xff\xfe\x00", b"[]", capital):
         path.write_bytes(damaged)
-        with pytest.raises(InputError, match=r"watch\.json is damaged or no state of a monitor"):
+        with pytest.raises(InputError, match=r"watch\.json is damaged or foreign"):
             watch(cp, facts, path)
         assert path.read_bytes() == damaged
 

@@ -320,7 +320,7 @@ class TestBenchmarks:
         ],
     )
     def test_figures_are_the_published_ones(self, published, name, expected):
-        found = describe(load_dataset(name, data_dir=published(name))).to_dict()
+        found = describe(load_dataset(name, data_dir=published(name)))
         assert {key: found[key] for key in expected} == expected
 
     def test_nl27k_as_published_by_name_is_the_same_data_set(self, published, tmp_path):
@@ -348,7 +348,7 @@ class TestBenchmarks:
         for file in (*dos, "val.tsv", "test.tsv", "softlogic.tsv"):
             assert blob_id((folder / file).read_bytes()) == OFFICIAL["nl27k"][file], file
         official = load_dataset("nl27k", data_dir=tmp_path)
-        ours, theirs = describe(dataset).to_dict(), describe(official).to_dict()
+        ours, theirs = describe(dataset), describe(official)
         assert {**ours, "files": {}} == {**theirs, "files": {}}
         assert dataset.negatives is not None
         assert official.negatives is not None

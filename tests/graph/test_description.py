@@ -41,28 +41,28 @@ def test_all_counts_agree_with_counting_by_hand(train, validation, calibration, 
     triples = Counter(row[:3] for row in rows)
     learned = [row[:3] for row in train + validation]
     seen = {row[1] for row in learned}
-    assert (found.facts, found.train, found.validation) == (len(rows), len(train), len(validation))
-    assert (found.calibration, found.test) == (len(calibration), len(test))
-    assert found.entities == len({end for row in rows for end in (row[0], row[2])})
-    assert found.relations == len({row[1] for row in rows})
-    assert found.relations_unseen_in_training == len({row[1] for row in rows} - seen)
-    assert found.test_rows_in_unseen_relations == sum(row[1] not in seen for row in test)
+    assert (found["facts"], found["train"], found["validation"]) == (len(rows), len(train), len(validation))
+    assert (found["calibration"], found["test"]) == (len(calibration), len(test))
+    assert found["entities"] == len({end for row in rows for end in (row[0], row[2])})
+    assert found["relations"] == len({row[1] for row in rows})
+    assert found["relations_unseen_in_training"] == len({row[1] for row in rows} - seen)
+    assert found["test_rows_in_unseen_relations"] == sum(row[1] not in seen for row in test)
     known = {end for row in learned for end in (row[0], row[2])}
-    assert found.entities_unseen_in_training == len({e for row in rows for e in (row[0], row[2])} - known)
-    assert found.distinct_triples == len(triples)
-    assert found.repeated_triples == sum(count > 1 for count in triples.values())
+    assert found["entities_unseen_in_training"] == len({e for row in rows for e in (row[0], row[2])} - known)
+    assert found["distinct_triples"] == len(triples)
+    assert found["repeated_triples"] == sum(count > 1 for count in triples.values())
     values = {triple: {row[3] for row in rows if row[:3] == triple} for triple in triples}
-    assert found.repeated_triples_with_other_confidence == sum(len(v) > 1 for v in values.values())
-    assert found.self_loops == sum(row[0] == row[2] for row in rows)
-    assert found.calibration_rows_in_train == sum(row[:3] in learned for row in calibration)
-    assert found.test_rows_in_train == sum(row[:3] in learned for row in test)
-    assert found.test_rows_in_calibration == sum(row[:3] in [c[:3] for c in calibration] for row in test)
-    assert found.negatives_that_are_facts == sum(row[:3] in triples for row in negatives or [])
+    assert found["repeated_triples_with_other_confidence"] == sum(len(v) > 1 for v in values.values())
+    assert found["self_loops"] == sum(row[0] == row[2] for row in rows)
+    assert found["calibration_rows_in_train"] == sum(row[:3] in learned for row in calibration)
+    assert found["test_rows_in_train"] == sum(row[:3] in learned for row in test)
+    assert found["test_rows_in_calibration"] == sum(row[:3] in [c[:3] for c in calibration] for row in test)
+    assert found["negatives_that_are_facts"] == sum(row[:3] in triples for row in negatives or [])
     confidence = np.array([row[3] for row in rows])
-    assert found.confidence.mean == pytest.approx(confidence.mean())
-    assert sum(found.confidence.histogram) == len(rows)
+    assert found["confidence"]["mean"] == pytest.approx(confidence.mean())
+    assert sum(found["confidence"]["histogram"]) == len(rows)
     atoms = Counter(round(value, 6) for value in confidence)
-    assert {atom.value: atom.facts for atom in found.confidence.atoms} == dict(atoms)
+    assert {atom["value"]: atom["facts"] for atom in found["confidence"]["atoms"]} == dict(atoms)
 
 
 def dataset_of(confidence: list[float]) -> Dataset:
@@ -73,12 +73,15 @@ def dataset_of(confidence: list[float]) -> Dataset:
 def test_atoms_need_a_hundredth_of_the_facts_and_come_largest_first():
     rare = [i / 1000 for i in range(1, 700)]
     found = describe(dataset_of([*rare, *[0.75] * 290, *[0.9999999999999998] * 11]))
-    assert [(atom.value, atom.facts) for atom in found.confidence.atoms] == [(0.75, 870), (1.0, 33)]
-    assert found.confidence.atoms[0].share == pytest.approx(0.29)
+    assert [(atom["value"], atom["facts"]) for atom in found["confidence"]["atoms"]] == [
+        (0.75, 870),
+        (1.0, 33),
+    ]
+    assert found["confidence"]["atoms"][0]["share"] == pytest.approx(0.29)
 
 
 def test_the_dictionary_is_plain_json_and_its_keys_are_documented():
-    keys = json.loads(json.dumps(describe(dataset_of([0.5])).to_dict()))
+    keys = json.loads(json.dumps(describe(dataset_of([0.5]))))
     assert {"train", "calibration", "test", "entities", "relations", "relations_unseen_in_training"} <= set(
         keys
     )

@@ -147,7 +147,7 @@ def test_trouble_once_is_cured_by_another_attempt(trouble, server, tmp_path):
 @pytest.mark.parametrize(
     ("trouble", "sentence", "attempts"),
     [
-        (truncate, "ended after", 3),
+        (truncate, "not all of the published file", 3),
         (corrupt, git_blob(CONTENT["train.tsv"]), 3),
         (silent, "nothing came for 0.4 seconds", 3),
         (busy, "in 3 attempts: the server answered 503", 3),
@@ -165,9 +165,9 @@ def test_trouble_for_good_is_one_sentence_and_leaves_nothing(trouble, sentence, 
     assert len(server.requests) == attempts
 
 
-def test_an_endless_answer_is_refused(server, tmp_path, monkeypatch):
+def test_an_endless_answer_is_cut_off(server, tmp_path, monkeypatch):
     monkeypatch.setattr(fetching, "LARGEST", 100_000)
-    with pytest.raises(FetchError, match="larger than"):
+    with pytest.raises(FetchError, match="not all of the published file"):
         fetch("tiny", url=server.url, data_dir=tmp_path, patience=PATIENT)
     assert sum(map(len, files(tmp_path).values())) == 0
 
@@ -190,11 +190,11 @@ def test_no_server_no_name_no_address(server, tmp_path):
     with pytest.raises(InputError, match="no http or https address"):
         fetch("tiny", url="file:///etc", data_dir=tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="choose another folder"):
+    with pytest.raises(InputError, match="cannot be written"):
         fetch("tiny", url=server.url, data_dir=tmp_path / "file")
 
 
-def test_progress_is_reported_in_bytes_and_ends_at_the_number_of_files(server, tmp_path):
+def test_progress_names_the_files_and_ends_at_their_number(server, tmp_path):
     class Log:
         def __init__(self) -> None:
             self.lines: list[tuple[float, str]] = []
@@ -207,7 +207,7 @@ def test_progress_is_reported_in_bytes_and_ends_at_the_number_of_files(server, t
     done = [share for share, _ in log.lines]
     assert done == sorted(done)
     assert done[-1] == len(CONTENT)
-    assert any(text == "train.tsv 0.1 of 0.3 MB" for _, text in log.lines)
+    assert (0, "train.tsv") in log.lines
 
 
 def test_blob_ids_are_those_of_git():

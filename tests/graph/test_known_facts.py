@@ -36,11 +36,6 @@ def test_what_is_found_is_what_is_there(
     assert sorted(found) == sorted(rows)
     assert [row[:3] for row in found] == sorted(row[:3] for row in rows)
 
-    def triples(facts: object) -> list[tuple[int, int, int, float]]:
-        return sorted(zip(*facts, strict=True))  # type: ignore[call-overload]
-
-    assert triples(known.of_head(h)) == sorted(row for row in rows if row[0] == h)
-    assert triples(known.of_tail(t)) == sorted(row for row in rows if row[2] == t)
     assert known.tails(h, r).tolist() == sorted(row[2] for row in rows if row[:2] == (h, r))
     assert known.heads(r, t).tolist() == sorted(row[0] for row in rows if row[1:3] == (r, t))
 

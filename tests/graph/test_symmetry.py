@@ -87,7 +87,7 @@ def test_a_description_tells_the_shares_and_names_the_symmetric(tmp_path) -> Non
     shares = "100.0% of the facts are listed in both directions, 100.0% of these with the same confidence"
     assert dataset.symmetry == f"of binds {shares}: both are one fact"
     description = describe(dataset)
-    assert (description.symmetric, description.facts) == (["binds"], 170)
+    assert (description["symmetric"], description["facts"]) == (["binds"], 170)
     near = "near: 85.7% of 70 facts are listed in both directions, 33.3% of these with the same confidence"
     assert near in description_text(description)
     left = load_dataset(path, symmetric="none")

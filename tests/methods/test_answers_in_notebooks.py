@@ -41,14 +41,6 @@ def test_data_frames(predictor: Predictor) -> None:
     assert other["score"].null_count() == 2
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_answers_cut_in_two(predictor: Predictor, place: int) -> None:
-    whole = predictor.interval([("entity 1", "r1", "entity 2"), ("nobody", "r1", "entity 2")], [0.5, 0.9])
-    parts = [part.to_arrow() for part in whole.cut(place)]
-    assert [len(part) for part in parts] == [place, 2 - place]
-    assert parts[0].to_pylist() + parts[1].to_pylist() == whole.to_arrow().to_pylist()
-
-
 def test_html(predictor: Predictor) -> None:
     page = predictor.interval(QUERIES)._repr_html_()
     assert "&lt;b&gt;who" in page  # labels are text, whatever they hold

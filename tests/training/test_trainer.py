@@ -157,7 +157,7 @@ def test_ctrl_c_ends_several_members_at_once() -> None:
     [
         ({"dimension": 9}, {"resume": True}, "other config"),
         ({}, {"resume": True, "seed": 1}, "other members"),
-        ({}, {"resume": True, "checkpoint": "no-checkpoint"}, "not a checkpoint"),
+        ({}, {"resume": True, "checkpoint": "no-checkpoint"}, "damaged or foreign"),
         ({}, {"device": "cuda"}, "--device cpu"),
         ({"model": "beurre", "transitive": ("nothing",)}, {}, "relation 'nothing'"),
         ({"model": "pykeen:TransE"}, {"resume": True}, "from the beginning"),

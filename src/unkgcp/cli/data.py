@@ -77,7 +77,7 @@ def describe(data: str, reading: dict[str, Any], splitting: dict[str, Any]) -> N
     from unkgcp.graph.description import description_text
 
     description = count(load_dataset(data, **reading, **splitting))
-    print_json(description.to_dict())
+    print_json(description)
     plain = "utf" not in (sys.stdout.encoding or "").lower()
     print_text(description_text(description, min(shutil.get_terminal_size().columns, 100), plain))
 

@@ -17,14 +17,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from unkgcp.conformal.arrays import Floats, check_finite, check_labels, column
+from unkgcp.conformal.arrays import Floats
 from unkgcp.conformal.ranks import Confidence, exact, exact_levels, rank
-from unkgcp.conformal.scores import Recipe, Residual, Score, make_score
-from unkgcp.conformal.split import Levels, NotCalibratedError
+from unkgcp.conformal.scores import Residual, score_of
+from unkgcp.conformal.split import Levels
 
 CELLS = 1 << 20  # ends that are held at once, so that memory does not grow with the number of queries
+BOUNDS = (0.0, 1.0)  # of the labels
 
 
 def draw_folds(size: int, folds: int, seed: int) -> NDArray[np.int32]:
@@ -32,8 +33,6 @@ def draw_folds(size: int, folds: int, seed: int) -> NDArray[np.int32]:
 
     Points that are left over when `folds` does not divide `size` get -1: they train every model and are not ranked.
     """
-    if not 2 <= folds <= size:
-        raise ValueError(f"folds must be at least 2 and at most the {size:,} points, not {folds}")
     fold = np.full(size, -1, np.int32)
     order = np.random.default_rng(seed).permutation(size)
     each = size // folds
@@ -60,49 +59,30 @@ class CrossConformal:
     training of a model treats its points alike, the label of a query is inside with probability at least
     `guaranteed(confidence, n, K)`, which is a little less than 1 - 2 (1 - confidence).
 
-    score: a name ("residual", "entropy") or a `Score` without scale. bounds: the range of the labels.
+    score: the name of one without scale ("residual", "entropy"). Labels lie in [0, 1]. The arrays that it is given are
+    checked by its caller (`unkgcp.methods.cv_plus`).
     """
 
-    def __init__(self, score: str | Score | None = None, bounds: tuple[float, float] = (0.0, 1.0)) -> None:
-        made = make_score(score) if isinstance(score, str) else score or Residual()
-        if isinstance(made, Recipe) or made.takes_scale:
-            raise ValueError(f"the {made.name} score does not go with CV+; use residual or entropy")
-        self.score: Score = made
-        self.bounds = (float(bounds[0]), float(bounds[1]))
+    def __init__(self, score: str = Residual.name) -> None:
+        self.score = score_of(score)
         self.residuals: list[Floats] = []
 
-    def calibrate(self, prediction: ArrayLike, truth: ArrayLike, fold: ArrayLike) -> CrossConformal:
+    def calibrate(self, prediction: Floats, truth: Floats, fold: NDArray[np.integer[Any]]) -> CrossConformal:
         """Sort the scores of n points in each fold; all arguments are (n,).
 
         prediction[i] comes from the model that did not see point i, fold[i] is the number of that model; points with
         fold -1 are left out.
         """
-        guess = column("prediction", prediction)
-        label = column("truth", truth, len(guess))
-        check_finite("prediction", guess)
-        check_labels(label, self.bounds)
-        member = np.asarray(fold)
-        if member.dtype.kind not in "iu" or member.shape != guess.shape:
-            raise ValueError(
-                f"fold is {member.dtype} of shape {member.shape}, expected integers of shape {guess.shape}"
-            )
-        folds = int(member.max(initial=-1)) + 1
-        if folds < 2 or (np.bincount(member[member >= 0], minlength=folds) == 0).any():
-            raise ValueError("fold must name at least two folds, 0, 1, ..., none of them empty")
-        score = self.score.score(guess, label, self.score.prepare(guess, None))
-        self.residuals = [np.sort(score[member == k]) for k in range(folds)]
+        score = self.score.score(prediction, truth, self.score.prepare(prediction, None))
+        self.residuals = [np.sort(score[fold == k]) for k in range(int(fold.max()) + 1)]
         return self
-
-    @property
-    def folds(self) -> int:
-        return len(self.residuals)
 
     @property
     def size(self) -> int:
         """The number n of points that are ranked."""
         return sum(map(len, self.residuals))
 
-    def interval(self, prediction: ArrayLike, confidence: Levels = 0.9) -> Floats:
+    def interval(self, prediction: Floats, confidence: Levels = 0.9) -> Floats:
         """Ends for queries whose K predictions are the rows of `prediction` (m, K): (m, 2), or (m, 2, levels).
 
         Each point i gives an interval: the labels whose score, with the prediction of the model that did not see i, is
@@ -111,21 +91,15 @@ class CrossConformal:
         level. It is the whole range if k > n. It is empty, lower > upper, if k = 0, and may be at low levels where the
         models disagree.
         """
-        if not self.residuals:
-            raise NotCalibratedError("call calibrate before asking for intervals")
         levels, single = exact_levels(confidence)
-        guess = column("prediction", prediction, ndim=2)
-        if guess.shape[1] != self.folds:
-            raise ValueError(f"prediction has {guess.shape[1]} columns, but there are {self.folds} models")
-        check_finite("prediction", guess)
-        ends = np.empty((len(guess), 2, len(levels)))
-        for rows, lower, upper in self._ordered_ends(guess):
+        ends = np.empty((len(prediction), 2, len(levels)))
+        for rows, lower, upper in self._ordered_ends(prediction):
             for place, level in enumerate(levels):
                 k = rank(level, self.size)
                 if k < 1:
                     pair: tuple[Any, Any] = (np.inf, -np.inf)
                 else:
-                    pair = self.bounds if k > self.size else (lower[:, k - 1], upper[:, k - 1])
+                    pair = BOUNDS if k > self.size else (lower[:, k - 1], upper[:, k - 1])
                 ends[rows, 0, place], ends[rows, 1, place] = pair
         return ends[:, :, 0] if single else ends
 
@@ -157,7 +131,7 @@ class CrossConformal:
         for fold, residual in enumerate(self.residuals):
             centre = np.repeat(guess[:, fold], len(residual))
             scale = self.score.prepare(centre, None)
-            low, high = self.score.bounds(centre, np.tile(residual, rows), scale, self.bounds)
+            low, high = self.score.bounds(centre, np.tile(residual, rows), scale, BOUNDS)
             part = slice(first, first + len(residual))
             lower[:, part], upper[:, part] = low.reshape(rows, -1), high.reshape(rows, -1)
             first = part.stop

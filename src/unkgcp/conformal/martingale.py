@@ -71,12 +71,8 @@ class Bag:
             p_values[start : start + BLOCK] = (larger + uniform[start : start + BLOCK] * (equal + 1)) / (
                 before + 1
             )
-            self.take(block)
+            self.scores = np.sort(np.concatenate([self.scores, block]), kind="stable")
         return p_values
-
-    def take(self, scores: Floats) -> None:
-        """Put scores into the bag without ranking them."""
-        self.scores = np.sort(np.concatenate([self.scores, scores]), kind="stable")
 
 
 class Martingale:

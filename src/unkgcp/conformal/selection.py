@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.conformal.arrays import check_finite, column
-from unkgcp.conformal.ranks import Confidence, exact
+from unkgcp.conformal.ranks import Confidence, ExactLevels, exact_levels
 from unkgcp.errors import InputError
 
 Floats = NDArray[np.float64]
@@ -202,22 +202,18 @@ def select(
     return Selection(reference.p_values(places), selected[:, 0] if single else selected)
 
 
-def check_shares(fdr: Confidence | Iterable[Confidence]) -> tuple[list[Fraction], bool]:
+def check_shares(fdr: Confidence | Iterable[Confidence]) -> ExactLevels:
     """Allowed shares of wrong ones as rationals, and whether a single one was given; InputError if they are invalid."""
-    single = isinstance(fdr, str | Fraction) or not isinstance(fdr, Iterable)
-    values: list[Confidence] = [fdr] if single else list(fdr)  # type: ignore[list-item, arg-type]
-    shares = []
-    for share in values:
-        try:
-            rational = exact(share)
-        except ValueError:
-            rational = Fraction(0)
-        if not 0 < rational < 1:
-            raise InputError(f"the allowed share of wrong ones is {share} but must lie between 0 and 1")
-        shares.append(rational)
-    if not shares or len(set(shares)) < len(shares):
-        raise InputError("name each allowed share of wrong ones once, 0.1 or 0.05,0.1 for instance")
-    return shares, single
+    try:
+        shares = exact_levels(fdr)
+    except ValueError:
+        shares = ExactLevels([], False)
+    each = set(shares.levels)
+    if not each or len(each) < len(shares.levels) or not each.isdisjoint((0, 1)):
+        raise InputError(
+            f"the allowed share of wrong ones is {fdr} but must be a number between 0 and 1, or several, each once"
+        )
+    return shares
 
 
 # The condition on a confidence.

@@ -439,14 +439,10 @@ class SplitConformal:
             if isinstance(score, Recipe):
                 score = score.restore(under("learned/", arrays)) if about["learned"] else score.fallback()
             made = cls(named if about["given"] else None, about["bounds"], about["training_conditional"])
-            return made._with(score, storage.from_arrays(about["partitions"], arrays))
+            made._score, made._rankings = score, storage.from_arrays(about["partitions"], arrays)
+            return made
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"{error} is missing or out of place") from error
-
-    def _with(self, score: Score, rankings: GroupRankings) -> SplitConformal:
-        made = SplitConformal(self.score, self.bounds, self.training_conditional)
-        made._score, made._rankings = score, rankings
-        return made
 
     @property
     def _calibrated(self) -> tuple[Score, GroupRankings]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,17 +29,15 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.query_groups import ThresholdGroups, threshold_groups
 from unkgcp.evaluation.slices import QueryFeatures
 from unkgcp.graph.datasets import Dataset, read
-from unkgcp.graph.facts import Graph, Splits, Triples, in_vocabulary
+from unkgcp.graph.facts import Graph, Splits, Triples, both_ends, in_vocabulary
 from unkgcp.graph.kinds import KINDS, Kinds
 from unkgcp.graph.objects import to_triples
 from unkgcp.graph.symmetry import symmetric_as_in
 from unkgcp.methods.intervals import Intervals
 from unkgcp.methods.method import IntervalPredictor, some_rows
 from unkgcp.methods.partitions import Partitioned
+from unkgcp.progress import Part, Progress, Silent
 from unkgcp.run.predictor import Predictor
-
-if TYPE_CHECKING:
-    from unkgcp.progress import Progress
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -50,7 +48,6 @@ WORK = 100
 ASKED = 45
 """Where progress stands when all queries are answered, about as an evidence run takes."""
 SAMPLED = 20_000  # test facts that show how much coverage equal confidences make unavoidable
-PIECE = 1 << 16  # queries between two reports of progress; fewer are judged in a moment and reported once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,14 +118,15 @@ def ask(
     ids, other_ids = to_triples(facts, vocabulary), to_triples(negatives, vocabulary)
     taken = np.concatenate([splits.train.keys, splits.validation.keys, splits.calibration.keys])
     overlap_free, truth, truth_of_negatives = ~np.isin(facts.keys, taken), facts.truth, negatives.truth
-    n, of = len(facts.head), len(negatives.head)
+    progress, n, of = progress or Silent(), len(facts), len(negatives)
     exactly = confidence if isinstance(confidence, ExactLevels) else exact_levels(confidence)
-    facts_answers = _in_pieces(predictor.method, ids, exactly, progress, 0, n + of)
+    facts_answers = predictor.method.interval(ids, exactly)
+    progress.update(round(ASKED * n / (n + of), 1), "asking")
     answered = ~np.isnan(facts_answers.score)
     train, usable = training_facts(predictor, dataset), some_rows(ids, np.flatnonzero(answered))
     doubt, sizes, group = _behind(predictor.method, usable, answered, facts_answers.score)
-    judge_of_negatives = predictor.negative or predictor.method
-    of_negatives = _in_pieces(judge_of_negatives, other_ids, exactly, progress, n, n + of)
+    of_negatives = (predictor.negative or predictor.method).interval(other_ids, exactly)
+    progress.update(ASKED, "asking")
     kinds = Kinds.of(train, len(predictor.model.seen_entities), len(predictor.model.seen_relations))
     return AnsweredTest(
         predictor=predictor,
@@ -189,27 +187,6 @@ def training_facts(predictor: Predictor, dataset: Dataset) -> Graph:
         return model.facts.graph(model.vocabulary)
     train = dataset.splits.train.over(model.vocabulary)
     return train[in_vocabulary(train)]
-
-
-def _in_pieces(
-    method: IntervalPredictor,
-    triples: Triples,
-    levels: ExactLevels,
-    progress: Progress | None,
-    before: int,
-    total: int,
-) -> Intervals:
-    """The method's answers, asked in pieces to report progress; `before` of `total` queries were answered before."""
-    n = len(triples.head)
-    if progress is None or total <= PIECE:
-        return method.interval(triples, levels)
-    pieces = []
-    for start in range(0, max(n, 1), PIECE):
-        pieces.append(
-            method.interval(Triples(*(column[start : start + PIECE] for column in triples)), levels)
-        )
-        progress.update(round(ASKED * (before + min(start + PIECE, n)) / total, 1), "asking")
-    return Intervals.joined(pieces)
 
 
 def not_taken_in(predictor: Predictor, dataset: Dataset) -> tuple[Dataset, int]:
@@ -288,8 +265,7 @@ class JudgedRows:
 
     def joined(self, other: JudgedRows) -> JudgedRows:
         columns = [
-            (rows.score, rows.lower, rows.upper, metrics.both_ends(rows.truth), rows.value)
-            for rows in (self, other)
+            (rows.score, rows.lower, rows.upper, both_ends(rows.truth), rows.value) for rows in (self, other)
         ]
         return JudgedRows(*map(np.concatenate, zip(*columns, strict=True)))
 
@@ -350,7 +326,8 @@ def judge(answers: AnsweredTest, progress: Progress | None = None) -> dict[str, 
     """
     predictor, method = answers.predictor, answers.predictor.method
     asserted, least = answers.facts.no_fact is None, least_possible(answers)
-    positive, levels = _judge_facts(answers, progress), []
+    judging = Part(progress or Silent(), ASKED, WORK, 1)
+    positive, levels = _judge_facts(answers, judging), []
     for place, level in enumerate(answers.levels):
         facts = answers.at(place)
         negatives = JudgedRows.of(answers.of_negatives, answers.truth_of_negatives, place)
@@ -393,7 +370,7 @@ def judge(answers: AnsweredTest, progress: Progress | None = None) -> dict[str, 
     }
 
 
-def _judge_facts(answers: AnsweredTest, progress: Progress | None) -> list[dict[str, Any]]:
+def _judge_facts(answers: AnsweredTest, progress: Progress) -> list[dict[str, Any]]:
     """The figures of all test facts at each level, with those of each kind."""
     n = len(answers.truth)
     rows_of_kind = {
@@ -404,14 +381,14 @@ def _judge_facts(answers: AnsweredTest, progress: Progress | None) -> list[dict[
     for level in whole:
         level["kinds"] = {}
     for step, (kind, rows) in enumerate(rows_of_kind.items(), 1):
-        _tell(progress, step / steps)
+        progress.update(step / steps, "judging")
         for level, figures in zip(whole, _judge_part(answers, rows), strict=True):
             level["kinds"][kind] = {"share": float(rows.mean()), **figures}
     table, complete, seed = answers.queries.table(), answers.queries.complete, answers.predictor.model.seed
     for place, level in enumerate(whole):
         inside = answers.at(place).inside[complete]
         level["ert"] = slices.excess_risk(table, inside, answers.levels[place], seed=seed)
-        _tell(progress, (2 + len(rows_of_kind) + place) / steps)
+        progress.update((2 + len(rows_of_kind) + place) / steps, "judging")
     return whole
 
 
@@ -445,11 +422,6 @@ def _judge_part(answers: AnsweredTest, rows: Mask) -> list[dict[str, Any]]:
         nothing = metrics.knowing_nothing(answers.train.truth, truth, level)
         by_level.append({**figures, "knowing_nothing": nothing, **sliced[place]})
     return by_level
-
-
-def _tell(progress: Progress | None, share: float) -> None:
-    if progress is not None:
-        progress.update(round(ASKED + (WORK - ASKED) * share, 1), "judging")
 
 
 def _filled(answered: Mask, values: NDArray[Any], other: int) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from unkgcp.evaluation.figure_design import BAND, COLOURS, DASHED, INK, SOFT, sheet
+from unkgcp.evaluation.tables import printable
 
 WIDTH = 4.6  # inches: two figures stand side by side on a desk, one fits on a phone
 LONGEST = 24
@@ -70,7 +71,7 @@ def draw_slices(
     axes.axvline(level, color=INK, linewidth=0.8, linestyle=DASHED, zorder=1.5)
     for chosen, colour, marker in ((~below, COLOURS["blue"], "o"), (below, COLOURS["red"], "X")):
         axes.plot(share[chosen], rows[chosen], marker, color=colour, markersize=5.5, markeredgewidth=0)
-    axes.set_yticks(rows, [_short(name) for name in names])
+    axes.set_yticks(rows, [printable(name, LONGEST) for name in names])
     start = axis_start([*coverage, level], bands) if least is None else least
     axes.set(xlim=(start, 1.016), ylim=(max(len(rows), 3) - 0.4, -0.6), xlabel="coverage")
     axes.grid(axis="x")
@@ -88,8 +89,3 @@ def axis_start(coverages: Sequence[float], bands: Bands | None) -> float:
     """Where an axis of coverage begins that shows all of these: a multiple of 0.05."""
     smallest = min([*coverages, *(low for low, _ in bands or ())])
     return max(0.0, float(np.floor(smallest * 20 - 0.4) / 20))
-
-
-def _short(name: str) -> str:
-    clean = "".join(mark if mark.isprintable() else "\N{REPLACEMENT CHARACTER}" for mark in name)
-    return clean if len(clean) <= LONGEST else clean[: LONGEST - 1] + "…"

@@ -38,13 +38,23 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.metrics import summed_band
 from unkgcp.evaluation.query_groups import ThresholdGroups
 from unkgcp.evaluation.slices import AT_LEAST
-from unkgcp.graph.facts import Graph, Triples, in_vocabulary
+from unkgcp.graph.facts import Graph, in_vocabulary, merge_repeats
 from unkgcp.graph.objects import to_triples
-from unkgcp.methods.method import status_codes
+from unkgcp.methods.method import some_rows, status_codes
 from unkgcp.run.answer_sets import FACTS, SideSets, answer_level
-from unkgcp.run.questions import candidate_scores, completer_of, least_weight, new_facts, strangeness, total
+from unkgcp.run.completion import excluded
+from unkgcp.run.questions import (
+    candidate_scores,
+    completer_of,
+    known_answers,
+    least_weight,
+    new_facts,
+    strangeness,
+    total,
+)
 
 if TYPE_CHECKING:
+    from unkgcp.graph.known_facts import KnownFacts
     from unkgcp.run.answers import Calibrated
     from unkgcp.run.predictor import Predictor
 
@@ -52,6 +62,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 HITS = (1, 3, 10)
+SIDES = ("tails", "heads")
 CELLS = 1 << 22  # scores held in memory at once
 
 
@@ -59,7 +70,7 @@ class SideQuestions(NamedTuple):
     """Distinct facts as questions of one side: the given entity, the relation, the entity asked for, (n,) each."""
 
     anchor: Integers
-    relation: Integers
+    relation: NDArray[np.int32]
     answer: Integers
     confidence: Floats
 
@@ -81,18 +92,13 @@ def ranking(
     """
     model = predictor.model
     ids = to_triples(test, model.vocabulary)
-    ranked = status_codes(model, ids) == 0
-    head, relation, tail = (column[ranked].astype(np.int64) for column in ids)
-    filter_ids = [to_triples(part, model.vocabulary) for part in others if len(part)]
-    filters = [
-        np.concatenate([np.zeros(0, np.int64), *(part[place].astype(np.int64) for part in filter_ids)])
-        for place in range(3)
-    ]
-    confidence = test.confidence[ranked]
+    ranked = np.flatnonzero(status_codes(model, ids) == 0)
+    asked = Graph(*some_rows(ids, ranked), test.confidence[ranked], model.vocabulary)
+    distinct, known = merge_repeats(asked), excluded(predictor, False, others)
     sides: dict[str, tuple[Ranks, Floats]] = {}
-    for name, anchor, answer, taken in (("tails", head, tail, filters), ("heads", tail, head, filters[::-1])):
-        facts = _distinct(anchor, relation, answer, confidence)
-        ranks = _ranks(predictor, facts, taken, at_head=name == "heads")
+    for name in SIDES:
+        facts = _questions(distinct, at_head=name == "heads")
+        ranks = _ranks(predictor, facts, known, at_head=name == "heads")
         counted = facts.confidence >= least
         some = Ranks(ranks.query[counted], ranks.among_all[counted], ranks.alone[counted])
         sides[name] = some, facts.confidence[counted]
@@ -103,7 +109,7 @@ def ranking(
     sides["both"] = both, np.concatenate([of_tails, of_heads])
     return {
         "facts": len(test),
-        "unknown": int(np.count_nonzero(~ranked)),
+        "unknown": len(test) - len(ranked),
         "least": least,
         "candidates": int(np.count_nonzero(model.seen_entities)),
         **{name: _figures(*side) for name, side in sides.items()},
@@ -145,37 +151,31 @@ def weighted_mean(values: NDArray[Any], weight: Floats) -> float | None:
     return math.fsum(values * weight) / total if total > 0 else None
 
 
-def _distinct(anchor: Integers, relation: Integers, answer: Integers, confidence: Floats) -> SideQuestions:
-    """Each triple once, sorted by what is given, with its mean confidence."""
-    triples, place = np.unique(np.stack([anchor, relation, answer], axis=1), axis=0, return_inverse=True)
-    place = place.reshape(-1)  # NumPy 2.0 gave it another shape
-    counts = np.bincount(place, minlength=len(triples))
-    mean = np.bincount(place, confidence, minlength=len(triples)) / np.maximum(counts, 1)
-    return SideQuestions(triples[:, 0], triples[:, 1], triples[:, 2], mean)
+def _questions(facts: Graph, at_head: bool) -> SideQuestions:
+    """Distinct facts as questions of one side, sorted by what is given."""
+    head, tail = facts.head.astype(np.int64), facts.tail.astype(np.int64)
+    anchor, answer = (tail, head) if at_head else (head, tail)
+    order = np.lexsort((facts.relation, anchor))
+    return SideQuestions(anchor[order], facts.relation[order], answer[order], facts.confidence[order])
 
 
-def _ranks(predictor: Calibrated, facts: SideQuestions, others: list[Integers], at_head: bool) -> Ranks:
-    """The ranks of facts; `others` are facts of the other splits: given entity, relation and asked entity."""
+def _ranks(predictor: Calibrated, facts: SideQuestions, known: KnownFacts | None, at_head: bool) -> Ranks:
+    """The ranks of facts; `known` are the facts of the other splits."""
     model = predictor.model
     relations, entities = len(model.seen_relations), len(model.seen_entities)
     key = facts.anchor * relations + facts.relation
     queries, query = np.unique(key, return_inverse=True)
-    filtered_key = others[0] * relations + others[1]
-    # only known facts of these queries matter, and not those that are test facts too
-    matters = np.isin(filtered_key, queries) & (others[0] >= 0) & (others[1] >= 0) & (others[2] >= 0)
-    taken = np.unique(np.stack([filtered_key[matters], others[2][matters]], axis=1), axis=0)
-    is_test_fact = np.isin(taken[:, 0] * entities + taken[:, 1], key * entities + facts.answer)
-    taken = taken[~is_test_fact]
     above, same, score = np.empty(len(key), np.int64), np.empty(len(key), np.int64), np.empty(len(key))
     for some, rows in _chunks(query, max(1, CELLS // max(1, entities))):
         anchor, relation = queries[some] // relations, queries[some] % relations
         table = candidate_scores(predictor, anchor, relation, at_head)
-        score[rows] = table[query[rows] - some.start, facts.answer[rows]]
+        of_facts = query[rows] - some.start, facts.answer[rows]
+        score[rows] = table[of_facts]
         table[:, ~model.seen_entities] = -np.inf
-        first = np.searchsorted(taken[:, 0], queries[some.start], side="left")
-        last = np.searchsorted(taken[:, 0], queries[some.stop - 1], side="right")
-        here = taken[first:last]
-        table[np.searchsorted(queries[some], here[:, 0]), here[:, 1]] = -np.inf
+        if known is not None:
+            for row, (entity, by) in enumerate(zip(anchor.tolist(), relation.tolist(), strict=True)):
+                table[row, known_answers(known, model.vocabulary, entity, by, at_head)] = -np.inf
+        table[of_facts] = score[rows]  # a test fact is a candidate also where another split has it
         for row in range(rows.start, rows.stop, len(table)):  # as many facts at a time as there are queries
             part = slice(row, min(row + len(table), rows.stop))
             beside = table[query[part] - some.start]
@@ -211,8 +211,6 @@ def _within(query: Integers, score: Floats) -> tuple[Integers, Integers]:
 # ties broken at random, which is given too. Left out are test facts that no promise is for: those about unknown
 # entities or relations, those whose triple is a training fact, and those below the least confidence.
 
-SIDES = ("tails", "heads")
-
 
 class SideAnswers(NamedTuple):
     """Facts asked as questions of one side: their relation and the group of it, (n,) each.
@@ -240,7 +238,7 @@ def judge_answers(
     vocabulary = predictor.model.vocabulary
     ids = to_triples(test, vocabulary)
     named = np.flatnonzero(in_vocabulary(ids))
-    facts = Graph(*Triples(*(column[named] for column in ids)), test.confidence[named], vocabulary)
+    facts = Graph(*some_rows(ids, named), test.confidence[named], vocabulary)
     sets = predictor.answer_sets(least)
     sides = {name: sets.side(name == "heads") for name in SIDES}
     facts = new_facts(sides["tails"].candidates, facts, least)

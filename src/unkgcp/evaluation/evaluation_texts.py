@@ -12,7 +12,7 @@ from typing import Any
 
 from unkgcp.conformal.ranks import percent as plain_percent
 from unkgcp.evaluation.slices import AT_LEAST, below_band, weakest
-from unkgcp.evaluation.tables import FigureTable, counted, number, of_100, percent
+from unkgcp.evaluation.tables import FigureTable, counted, number, of_100, percent, printable
 from unkgcp.training.config import NONE
 
 COLUMNS = 80
@@ -119,8 +119,7 @@ def weakest_sentence(figures: dict[str, Any]) -> str:
 def slice_words(by: str, one: dict[str, Any], among: Sequence[dict[str, Any]]) -> str:
     """A slice in words; `among` are all slices by the same quantity, in ascending order."""
     if by == "relation":
-        shown = (mark if mark.isprintable() else "\N{REPLACEMENT CHARACTER}" for mark in one["relation"])
-        return f"facts of the relation {''.join(shown)}"
+        return f"facts of the relation {printable(one['relation'])}"
     low, high = one["from"], one["to"]
     if by == "doubt":
         if one is among[-1]:

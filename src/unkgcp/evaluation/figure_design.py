@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from html import escape
 from typing import Any
 
-from unkgcp.errors import InputError
+from unkgcp.lazy import library
 
 # names of colours (custom properties of the report's style sheet) -> the colours on white paper
 COLOURS = {
@@ -89,30 +89,20 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-def matplotlib() -> Any:
-    """The drawing library, or one sentence that says how to get it."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise InputError("figures need matplotlib: pip install matplotlib") from None
-    return matplotlib
-
-
 @contextmanager
 def design() -> Iterator[None]:
     """Everything drawn and saved inside has the common design."""
-    library = matplotlib()
-    with library.rc_context(), warnings.catch_warnings():
+    matplotlib = library("matplotlib", "a figure")
+    with matplotlib.rc_context(), warnings.catch_warnings():
         # a label may be in a script that the layout's font lacks; the font of the page has it
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        library.rcdefaults()
-        library.rcParams.update(_SETTINGS)
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
         yield
 
 
 def sheet(width: float, height: float) -> Any:
     """An empty figure of so many inches, without a window and without matplotlib's global state."""
-    matplotlib()
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height))

@@ -25,24 +25,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.conformal.ranks import Confidence, ranks
+from unkgcp.graph.facts import both_ends
 
 Floats = NDArray[np.float64]
 
 
 def contains(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> NDArray[np.bool_]:
     """Which intervals contain the whole label, a number (n,) or an interval itself (n, 2), ends included: (n,) bool."""
-    first, last, low, high = _columns(*_ends_of(truth), lower, upper)
+    first, last, low, high = _columns(*both_ends(truth).T, lower, upper)
     return (low <= first) & (last <= high)
 
 
 def coverage(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike) -> float:
     """Share of labels inside their interval."""
     return _mean(contains(truth, lower, upper))
-
-
-def both_ends(truth: Floats) -> Floats:
-    """Lower and upper end of each label, the same where it is a number: (n, 2)."""
-    return truth if truth.ndim == 2 else np.stack([truth, truth], axis=1)
 
 
 def middle(truth: ArrayLike) -> Floats:
@@ -76,7 +72,7 @@ def interval_score(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, confide
 
 def interval_scores(truth: ArrayLike, lower: ArrayLike, upper: ArrayLike, confidence: float) -> Floats:
     """Winkler's score of each interval: (n,)."""
-    first, last, low, high = _columns(*_ends_of(truth), lower, upper)
+    first, last, low, high = _columns(*both_ends(truth).T, lower, upper)
     missed = np.maximum(low - first, 0.0) + np.maximum(last - high, 0.0)
     missed = np.where(np.isnan(missed), 1.0, missed)
     if confidence >= 1.0:
@@ -88,7 +84,7 @@ def knowing_nothing(training: Floats, truth: Floats, confidence: float) -> dict[
     """The figures of answering every query with the same two quantiles of all known confidences, (m,) or (m, 2)."""
     if not len(training):
         return dict.fromkeys(("lower", "upper", "coverage", "sharpness", "interval_score"))
-    first, last = _ends_of(training)
+    first, last = both_ends(training).T
     low, high = np.quantile(first, (1 - confidence) / 2), np.quantile(last, (1 + confidence) / 2)
     ends = np.full(len(truth), low), np.full(len(truth), high)
     share, score = coverage(truth, *ends), interval_score(truth, *ends, confidence)
@@ -106,12 +102,6 @@ def mae(prediction: ArrayLike, truth: ArrayLike) -> float:
     """Mean absolute error."""
     guess, y = _columns(prediction, truth)
     return _mean(np.abs(guess - y))
-
-
-def _ends_of(truth: ArrayLike) -> tuple[Floats, Floats]:
-    """Lower and upper ends of labels; a number is an interval with two equal ends."""
-    label = np.asarray(truth, dtype=np.float64)
-    return (label, label) if label.ndim == 1 else (label[:, 0], label[:, 1])
 
 
 def _columns(*arrays: ArrayLike) -> tuple[Floats, ...]:

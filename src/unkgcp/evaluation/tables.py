@@ -15,6 +15,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from unicodedata import category
 
 
 class Html(str):
@@ -177,6 +178,18 @@ def of_100(share: float) -> str:
 def counted(n: int, what: str, several: str | None = None) -> str:
     """`1 relation`, `2 relations`, `3 entities`."""
     return f"{n:,} {what if n == 1 else several or what + 's'}"
+
+
+LONGEST = 120  # characters of a label that are shown
+
+
+def printable(label: str, longest: int = LONGEST) -> str:
+    """A label from a user's data as it can be shown: without control characters, cut if it is longer."""
+    shown = "".join(
+        "\N{REPLACEMENT CHARACTER}" if category(mark) in ("Cc", "Cf", "Cs", "Zl", "Zp") else mark
+        for mark in label[: longest + 1]
+    )
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def draw_interval(

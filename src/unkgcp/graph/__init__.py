@@ -11,7 +11,7 @@ from unkgcp.lazy import lazy
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset, load_dataset, read
-    from unkgcp.graph.description import Description, describe
+    from unkgcp.graph.description import describe
     from unkgcp.graph.fact_files import read_parts, write
     from unkgcp.graph.facts import Graph, Splits, Vocabulary, concatenate, hold_out, split, triple_keys
     from unkgcp.tabular.columns import Scale
@@ -21,7 +21,7 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "graph.datasets": ("Dataset", "load_dataset", "read"),
-        "graph.description": ("Description", "describe"),
+        "graph.description": ("describe",),
         "graph.fact_files": ("read_parts", "write"),
         "graph.facts": ("Graph", "Splits", "Vocabulary", "concatenate", "hold_out", "split", "triple_keys"),
         "tabular.columns": ("Scale",),
@@ -31,7 +31,6 @@ __getattr__, __dir__ = lazy(
 
 __all__ = [
     "Dataset",
-    "Description",
     "Graph",
     "Scale",
     "Splits",

@@ -129,7 +129,6 @@ def _of(facts: Graph, name: str) -> Graph:
 STEPS = 1000  # confidences are multiples of 1 / STEPS
 LOWEST = 50  # the smallest one, in steps
 STATED, RECORDED = 0.7, 1.0
-ROWS = 2048  # rows whose whole distribution is held in memory at a time
 
 _MARGIN = 0.5 / STEPS
 
@@ -172,9 +171,6 @@ class Mixture:
         high = _logistic((1 + _MARGIN - self.place) / self.scale)
         return low, high
 
-    def __getitem__(self, rows: slice) -> Mixture:
-        return Mixture(self.stated[rows], self.recorded[rows], self.place[rows], self.scale[rows])
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Oracle:
@@ -208,15 +204,12 @@ class Oracle:
         No interval has a smaller expected interval score, whatever one knows.
         """
         tail = (1 - confidence) / 2
-        return np.concatenate([_quantiles(below, (tail, 1 - tail)) for below in self._tables(graph)])
+        return _quantiles(self.table(graph), (tail, 1 - tail))
 
-    def _tables(self, graph: Graph) -> Iterator[Floats]:
-        """P(confidence < LOWEST), P(<= LOWEST), ... P(<= STEPS), for some rows at a time, at least one table."""
+    def table(self, graph: Graph) -> Floats:
+        """P(confidence < LOWEST), P(<= LOWEST), ... P(<= STEPS) of each row: (n, steps)."""
         steps = np.arange(LOWEST - 1, STEPS + 1, dtype=np.float64)
-        mixture = self.mixture(graph)
-        for start in range(0, max(len(graph), 1), ROWS):
-            part = mixture[start : start + ROWS]
-            yield part.below(np.broadcast_to(steps, (len(part.place), len(steps))))
+        return self.mixture(graph).below(np.broadcast_to(steps, (len(graph), len(steps))))
 
     def _ids(self, graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         words = self.world.vocabulary

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
+from unkgcp.lazy import library
 from unkgcp.tabular.arrow_arrays import numbers
 from unkgcp.tabular.columns import rounded
 from unkgcp.tabular.label_index import Ids, LabelIds, Labels
@@ -213,19 +213,19 @@ class Graph:
 
     def to_pandas(self) -> Any:
         """The same as a pandas data frame."""
-        _library("pandas", "a data frame of pandas")
+        library("pandas", "a data frame of pandas")
         return self.table().to_pandas()
 
     def to_polars(self) -> Any:
         """The same as a polars data frame."""
-        return _library("polars", "a data frame of polars").from_arrow(self.table())
+        return library("polars", "a data frame of polars").from_arrow(self.table())
 
     def to_networkx(self) -> Any:
         """A NetworkX MultiDiGraph: an edge a fact, with the attributes relation and confidence (or lower and upper).
 
         Nodes are labels. Keys are numbers, so that repeated triples stay apart.
         """
-        network = _library("networkx", "a NetworkX graph").MultiDiGraph()
+        network = library("networkx", "a NetworkX graph").MultiDiGraph()
         network.add_nodes_from(self.vocabulary.entities.to_pylist())
         rows = self.table().to_pylist()
         network.add_edges_from((row.pop("head"), row.pop("tail"), row) for row in rows)
@@ -246,13 +246,6 @@ class Graph:
         )
 
 
-def _library(name: str, what: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError:
-        raise InputError(f"{what} needs {name}: pip install {name}") from None
-
-
 def concatenate(graphs: Sequence[Graph]) -> Graph:
     """The facts of several graphs over one vocabulary, one after the other."""
     first = graphs[0]
@@ -260,9 +253,22 @@ def concatenate(graphs: Sequence[Graph]) -> Graph:
         raise ValueError("graphs over different vocabularies cannot be joined; read them together")
     columns: Any = {name: np.concatenate([getattr(graph, name) for graph in graphs]) for name in COLUMNS}
     # among intervals, a single confidence is an interval of width 0
-    ends = [g.ends if g.ends is not None else np.stack([g.confidence] * 2, axis=1) for g in graphs]
+    ends = [both_ends(graph.truth) for graph in graphs]
     some = any(graph.ends is not None for graph in graphs)
     return replace(first, **columns, ends=np.concatenate(ends) if some else None, splits=None)
+
+
+def both_ends(truth: ArrayLike) -> NDArray[np.float64]:
+    """Lower and upper end of each label, the same where it is a number: (n, 2)."""
+    label = np.asarray(truth, dtype=np.float64)
+    return label if label.ndim == 2 else np.stack([label, label], axis=1)
+
+
+def merge_repeats(facts: Graph) -> Graph:
+    """Every triple once, with the mean of its confidences, in order of the triples."""
+    _, first, inverse = np.unique(facts.keys, return_index=True, return_inverse=True)
+    total = np.bincount(inverse, weights=facts.confidence, minlength=len(first))
+    return facts[first].with_confidence(total / np.bincount(inverse, minlength=len(first)))
 
 
 def triple_keys(head: Ids, relation: Ids, tail: Ids, n_entities: int, n_relations: int) -> NDArray[np.int64]:

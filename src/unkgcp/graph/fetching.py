@@ -12,10 +12,7 @@ import hashlib
 import http.client
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -23,14 +20,14 @@ from urllib.request import Request, urlopen
 
 from unkgcp._version import __version__
 from unkgcp.errors import InputError, public
+from unkgcp.files import atomic_path, check_place
 from unkgcp.graph.datasets import cache_folder
 from unkgcp.progress import Progress, Silent
 
 UKGE = "https://raw.githubusercontent.com/stasl0217/UKGE/5049b84501657abc44c36dd7d2db5f8519e5ee8f/data"
 BEURRE = "https://raw.githubusercontent.com/stasl0217/beurre/374b724008d1a215a0c07006528697bc7f6dcad4/data"
 
-CHUNK = 1 << 16
-LARGEST = 1 << 28  # bytes; no official file is near it, a server that never stops is
+LARGEST = 1 << 26  # bytes; no official file is near it, a server that never stops is cut off there
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -98,27 +95,16 @@ def fetch(
         raise InputError(
             f"{public(url)} is no http or https address; give one that {name}/train.tsv can be appended to"
         )
-    folder = Path(cache_folder() if data_dir is None else data_dir) / name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        missing = _missing(folder, OFFICIAL[name])
-        for position, file in enumerate(missing):
-            base = url or (BEURRE if file.endswith(".csv") else UKGE)
-            report = partial(_report, progress, len(OFFICIAL[name]) - len(missing) + position, file)
-            content = _fetch_file(f"{base.rstrip('/')}/{name}/{file}", OFFICIAL[name][file], patience, report)
-            partial_file = folder / f".{file}.part"
-            partial_file.write_bytes(content)
-            partial_file.replace(folder / file)
-    except FetchError:
-        with suppress(OSError):  # stays if something is in it
-            folder.rmdir()
-        raise
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(
-            f"{folder} cannot be filled: {reason}; choose another folder with --data-dir"
-        ) from error
-    progress.update(len(OFFICIAL[name]), "all files verified")
+    folder, official = Path(cache_folder() if data_dir is None else data_dir) / name, OFFICIAL[name]
+    check_place(folder / "train.tsv")
+    missing = _missing(folder, official)
+    for position, file in enumerate(missing, len(official) - len(missing)):
+        progress.update(position, file)
+        base = url or (BEURRE if file.endswith(".csv") else UKGE)
+        content = _fetch_file(f"{base.rstrip('/')}/{name}/{file}", official[file], patience)
+        with atomic_path(folder / file) as path:
+            path.write_bytes(content)
+    progress.update(len(official), "all files verified")
     return folder
 
 
@@ -139,29 +125,17 @@ def blob_id(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
-Report = Callable[[int, int | None], None]
-"""Called with the bytes received and, if known, the bytes of the file."""
-
-
-def _report(progress: Progress, position: int, file: str, done: int, total: int | None) -> None:
-    """Reports bytes of one file as part of the progress over all files."""
-    of, share = (f" of {total / 1e6:.1f}", done / total) if total else ("", 0.0)
-    progress.update(position + share, f"{file} {done / 1e6:.1f}{of} MB")
-
-
-def _fetch_file(source: str, blob: str, patience: Patience, report: Report) -> bytes:
+def _fetch_file(source: str, blob: str, patience: Patience) -> bytes:
     """The content of one file, verified."""
     problem = ""
     for attempt in range(patience.attempts):
         if attempt:
             time.sleep(patience.pause * 2 ** (attempt - 1))
         try:
-            content = _receive(source, patience.timeout, report)
+            content = _receive(source, patience.timeout)
             if blob_id(content) == blob:
                 return content
-            problem = (
-                f"its content is not the published one (git blob id {blob_id(content)}, expected {blob})"
-            )
+            problem = f"what came is not all of the published file (git blob id {blob_id(content)}, expected {blob})"
         except HTTPError as error:
             problem = f"the server answered {error.code} {error.reason}"
             if error.code not in PASSING:
@@ -179,19 +153,8 @@ def _fetch_file(source: str, blob: str, patience: Patience, report: Report) -> b
     )
 
 
-def _receive(source: str, timeout: float, report: Report) -> bytes:
+def _receive(source: str, timeout: float) -> bytes:
     request = Request(source, headers={"User-Agent": f"unkgcp/{__version__}"})
-    content = bytearray()
     with urlopen(request, timeout=timeout) as response:
-        length = response.headers.get("Content-Length", "")
-        total = int(length) if length.isdecimal() else None
-        while piece := response.read(CHUNK):
-            content += piece
-            if len(content) > LARGEST:
-                raise FetchError(
-                    f"{public(source)} is larger than {LARGEST >> 20} MiB and was refused; check --url"
-                )
-            report(len(content), total)
-    if total is not None and len(content) < total:
-        raise ConnectionError(f"it ended after {len(content):,} of {total:,} bytes")
-    return bytes(content)
+        content: bytes = response.read(LARGEST)
+    return content

@@ -6,14 +6,14 @@ bytes as possible (NL27k: 6 in all), and a head as the row where its facts begin
 
 >>> columns = np.array([[0, 0], [0, 0], [1, 0]], np.int32)
 >>> known = KnownFacts.of(Graph(*columns, np.array([0.9, 0.5]), Vocabulary.of(["a", "b"], ["likes"])))
->>> known.tails(0, 0).tolist(), known.of_tail(1).confidence.tolist()
-([0, 1], [0.9])
+>>> known.tails(0, 0).tolist(), known.heads(0, 1).tolist()
+([0, 1], [0])
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unkgcp.files import Field, check_fields, under
+from unkgcp.files import Field, check_fields
 from unkgcp.graph.facts import Graph, HasTriples, Vocabulary, contained, hold_out, in_vocabulary, pair_keys
 from unkgcp.tabular.label_index import Ids
 
@@ -80,31 +80,20 @@ class KnownFacts:
     def __len__(self) -> int:
         return len(self.tail)
 
-    def of_head(self, head: int) -> Facts:
-        """The facts with this head."""
-        return self._facts(np.arange(*self._range(head)))
-
-    def of_tail(self, tail: int) -> Facts:
-        """The facts with this tail."""
-        order, offsets = self._tails_first
-        return self._facts(np.sort(order[offsets[tail] : offsets[tail + 1]]))
-
     def tails(self, head: int, relation: int) -> Ids:
         """The tails of (head, relation, ?), sorted; the tail of a repeated fact is repeated."""
-        start, stop = self._range(head)
+        start, stop = self.offsets[head : head + 2].tolist()
         return np.asarray(self.tail[start:stop][self.relation[start:stop] == relation], np.int32)
 
     def heads(self, relation: int, tail: int) -> Ids:
         """The heads of (?, relation, tail), sorted."""
-        facts = self.of_tail(tail)
+        order, offsets = self._tails_first
+        facts = self._facts(np.sort(order[offsets[tail] : offsets[tail + 1]]))
         return np.asarray(facts.head[facts.relation == relation])
 
     def graph(self, vocabulary: Vocabulary) -> Graph:
         """All facts, in their order."""
         return Graph(*self._facts(np.arange(len(self))), vocabulary)
-
-    def _range(self, head: int) -> tuple[int, int]:
-        return int(self.offsets[head]), int(self.offsets[head + 1])
 
     def _facts(self, rows: NDArray[np.int64]) -> Facts:
         head = np.searchsorted(self.offsets, rows, side="right") - 1
@@ -138,25 +127,6 @@ def facts_to_arrays(sets: Mapping[str, Graph | None]) -> dict[str, NDArray[Any]]
             stored = KnownFacts.of(facts[np.argsort(facts.confidence, kind="stable")])
             arrays |= {prefix + name: array for name, array in stored.arrays().items()}
     return arrays
-
-
-def facts_from_arrays(
-    arrays: Mapping[str, NDArray[Any]],
-    prefixes: Sequence[str],
-    entities: int,
-    relations: int,
-    vocabulary: Vocabulary | None,
-) -> list[Graph | None]:
-    """The sets of facts that `facts_to_arrays` stored, None for a missing one; ValueError if one is damaged.
-
-    Without a vocabulary all are None, but damage is still found.
-    """
-    graphs: list[Graph | None] = []
-    for prefix in prefixes:
-        columns = under(prefix, arrays)
-        stored = KnownFacts.stored(columns, entities, relations) if columns else None
-        graphs.append(None if stored is None or vocabulary is None else stored.graph(vocabulary))
-    return graphs
 
 
 def distinct(confidence: NDArray[np.float64]) -> NDArray[np.float64]:

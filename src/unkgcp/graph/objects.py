@@ -87,8 +87,6 @@ def _table(data: Any) -> pa.Table | None:
             return pa.Table.from_pandas(data.reset_index() if named else data, preserve_index=False)
         if hasattr(data, "__arrow_c_stream__"):
             return pa.table(data)
-        if hasattr(data, "to_arrow"):  # polars before 1.3
-            return data.to_arrow()
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(
             f"{TABLE} has a column that is no plain column ({_reason_of(error)}): convert it"

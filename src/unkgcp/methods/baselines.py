@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence, exact
+from unkgcp.files import Field, check_fields
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.methods import register
 from unkgcp.methods.intervals import Floats
@@ -56,8 +57,7 @@ class FisherIntervals(IntervalPredictor):
         return {"mean": np.array(self.mean), "spread": np.array(self.spread)}
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        if set(arrays) != {"mean", "spread"} or any(array.shape != () for array in arrays.values()):
-            raise ValueError(f"expected the numbers mean and spread, found {', '.join(arrays) or 'nothing'}")
+        check_fields(arrays, [Field(name, np.floating, finite=False) for name in ("mean", "spread")])
         self.mean, self.spread = float(arrays["mean"]), float(arrays["spread"])
 
 

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from unkgcp.conformal.cross import CrossConformal, guaranteed
 from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.errors import InputError
+from unkgcp.files import Field, check_fields
 from unkgcp.graph.facts import Graph, Triples
 from unkgcp.methods import register
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import IntervalPredictor, Scorer, numbered
 
 SCORES = {"cp": "residual", "unkgcp": "entropy"}
+FIELDS = (Field("residuals", np.float64, ("facts",), 0), Field("folds", np.int64, ("members",), 1))
+"""What a calibration stores: the scores of all folds, one fold after the other, and how many each has."""
 
 
 @register
@@ -77,13 +80,16 @@ class CrossConformalIntervals(IntervalPredictor):
                 f"cv+ is told {folds_known} for {len(facts):,} facts; give all facts that its models were trained "
                 "on, and fold, which says of each what model was trained without it"
             )
+        ranked = np.bincount(fold[fold >= 0])
+        if len(ranked) != len(self.members) or not ranked.all():
+            raise InputError(
+                f"cv+ has {len(self.members)} models, but {np.count_nonzero(ranked)} folds of facts"
+            )
         prediction = np.zeros(len(facts))
         for k, member in enumerate(self.members):
             rows = np.flatnonzero(fold == k)
             prediction[rows] = member.score(facts.head[rows], facts.relation[rows], facts.tail[rows])
         self.cross = CrossConformal(SCORES[self.base]).calibrate(prediction, facts.confidence, fold)
-        if self.cross.folds != len(self.members):
-            raise InputError(f"cv+ has {len(self.members)} models, but {self.cross.folds} folds of facts")
         self.model, self.size = model, self.cross.size
         self.kind_counts = np.array([self.size, 0, 0, 0])
         return self
@@ -127,19 +133,9 @@ class CrossConformalIntervals(IntervalPredictor):
         return {"residuals": np.concatenate(self.cross.residuals), "folds": sizes}
 
     def _restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        if set(arrays) != {"residuals", "folds"}:
-            raise ValueError("the scores of the folds are missing")
+        check_fields(arrays, FIELDS, facts=self.size, members=len(self.members))
         residuals, sizes = arrays["residuals"], arrays["folds"]
-        if (
-            sizes.shape != (len(self.members),)
-            or sizes.dtype.kind != "i"
-            or residuals.dtype != np.float64
-            or residuals.shape != (self.size,)
-            or (sizes < 1).any()
-            or sizes.sum() != self.size
-            or not np.isfinite(residuals).all()
-            or (residuals < 0).any()
-        ):
+        if sizes.sum() != self.size:
             raise ValueError("the scores of the folds do not match the models")
         self.cross = CrossConformal(SCORES[self.base])
         self.cross.residuals = [np.sort(part) for part in np.split(residuals, np.cumsum(sizes)[:-1])]

@@ -20,7 +20,7 @@ from unkgcp.conformal.ranking import GroupRankings
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.conformal.storage import to_arrays
 from unkgcp.files import joined, under
-from unkgcp.graph.facts import Graph, HasTriples, Triples
+from unkgcp.graph.facts import Graph, HasTriples, Triples, both_ends
 from unkgcp.methods import register
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import Scorer, some_rows, status_codes
@@ -69,10 +69,11 @@ class IntervalValued(Partitioned):
         return KindGroups()
 
     def _calibrate(self, score: Floats, facts: Graph) -> None:
-        ends = facts.ends if facts.ends is not None else _both(facts.confidence)
         self.partitions = tuple(self._group(name) for name in self._partition_names())
         columns = self.group_columns(facts)
-        self.all_rankings = [GroupRankings.of(each, columns) for each in self._scores(score, facts, ends)]
+        self.all_rankings = [
+            GroupRankings.of(each, columns) for each in self._scores(score, facts, both_ends(facts.truth))
+        ]
         self.rankings = self.all_rankings[0]
 
     @abstractmethod
@@ -138,7 +139,7 @@ class Joint(IntervalValued):
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
         score = self._model_scores(triples)
-        return self._scores(score, triples, truth if truth.ndim == 2 else _both(truth))[0]
+        return self._scores(score, triples, both_ends(truth))[0]
 
 
 @register
@@ -176,7 +177,3 @@ class MeanLength(IntervalValued):
 
     def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> None:
         """None: two thresholds make an interval."""
-
-
-def _both(confidence: Floats) -> Floats:
-    return np.stack([confidence, confidence], axis=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -18,8 +18,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import Confidence, ExactLevels, percent
-from unkgcp.errors import InputError, remedy
+from unkgcp.errors import InputError
 from unkgcp.graph.kinds import KINDS
+from unkgcp.lazy import library
 from unkgcp.tabular.arrow_arrays import Coded, Column, to_arrow
 
 Floats = NDArray[np.float64]
@@ -125,32 +126,6 @@ class Intervals:
         """The levels that were asked for, one or several."""
         return [self.confidence] if isinstance(self.confidence, float) else list(self.confidence)
 
-    def cut(self, place: int) -> tuple[Intervals, Intervals]:
-        """The answers before a place and those from there on."""
-        return self._part(slice(place)), self._part(slice(place, None))
-
-    @staticmethod
-    def joined(pieces: Sequence[Intervals]) -> Intervals:
-        """Answers of one method at the same levels, without labels, one after the other; the inverse of `cut`."""
-        columns: dict[str, Any] = {
-            field.name: np.concatenate([getattr(part, field.name) for part in pieces])
-            for field in fields(Intervals)
-            if isinstance(getattr(pieces[0], field.name), np.ndarray)
-        }
-        return replace(pieces[0], **columns)
-
-    def _part(self, rows: slice) -> Intervals:
-        changes: dict[str, Any] = {
-            field.name: getattr(self, field.name)[rows]
-            for field in fields(self)
-            if isinstance(getattr(self, field.name), np.ndarray)
-        }
-        if self.selected is not None:
-            changes["selected"] = {name: column[rows] for name, column in self.selected.items()}
-        if self.labels is not None:
-            changes["labels"] = self.labels.take(np.arange(len(self))[rows])
-        return replace(self, **changes)
-
     def to_arrow(self) -> pa.Table:
         """Columns score (null if unknown), lower and upper (`lower_80`, ... for several levels) and status.
 
@@ -165,11 +140,12 @@ class Intervals:
 
     def to_pandas(self) -> Any:
         """The same as a pandas data frame."""
-        return frame(self, "pandas")
+        library("pandas", "a data frame of pandas")
+        return spelt(self.to_arrow()).to_pandas()
 
     def to_polars(self) -> Any:
         """The same as a polars data frame."""
-        return frame(self, "polars")
+        return library("polars", "a data frame of polars").from_arrow(spelt(self.to_arrow()))
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the first rows, with their intervals drawn."""
@@ -224,19 +200,6 @@ def as_batch(answers: Intervals, before: dict[str, pa.Array]) -> pa.RecordBatch:
     """
     by_name = {**before, **arrow_columns(answers)}
     return pa.record_batch(list(by_name.values()), names=list(by_name))
-
-
-def frame(answers: Intervals, library: str) -> Any:
-    """The table as a data frame of `pandas` or `polars`."""
-    plain = spelt(answers.to_arrow())
-    try:
-        if library == "pandas":
-            return plain.to_pandas()
-        import polars
-
-        return polars.from_arrow(plain)
-    except ImportError:
-        raise InputError(f"a data frame of {library} needs it: pip install {library}") from None
 
 
 def spelt(answers: pa.Table) -> pa.Table:
@@ -330,12 +293,11 @@ def draw(answers: Intervals, ax: Any = None) -> Any:
     """Draw up to `MAX_DRAWN` answers with matplotlib, one line a query and levels nested; returns the axes."""
     if len(answers) > MAX_DRAWN:
         raise InputError(f"{len(answers):,} intervals are too many for one picture; draw at most {MAX_DRAWN}")
-    try:
-        from matplotlib import pyplot
-    except ImportError:
-        raise InputError(f"drawing needs matplotlib: {remedy('matplotlib')}") from None
     n = len(answers)
     if ax is None:
+        library("matplotlib", "a picture")
+        from matplotlib import pyplot
+
         _, ax = pyplot.subplots(figsize=(7, 0.8 + 0.3 * n), layout="constrained")
     single = isinstance(answers.confidence, float)
     levels = answers.levels

@@ -25,7 +25,7 @@ from unkgcp.conformal.ranks import Confidence, ExactLevels, exact_levels
 from unkgcp.conformal.scores import EntropyResidual
 from unkgcp.conformal.units import one_row_per_unit
 from unkgcp.errors import InputError
-from unkgcp.files import Field, check_fields
+from unkgcp.files import Field, check_fields, under
 from unkgcp.graph.facts import (
     Graph,
     HasTriples,
@@ -37,7 +37,7 @@ from unkgcp.graph.facts import (
     pair_keys,
 )
 from unkgcp.graph.kinds import KINDS, KNOWN_PAIR, NEW_ENTITY, Kinds, known_ids
-from unkgcp.graph.known_facts import RANKED, WAITING, KnownFacts, facts_from_arrays, facts_to_arrays
+from unkgcp.graph.known_facts import RANKED, WAITING, KnownFacts, facts_to_arrays
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 
 if TYPE_CHECKING:
@@ -112,10 +112,18 @@ def training_facts(model: Scorer) -> Graph | None:
 def stored_facts(
     model: Scorer, arrays: Mapping[str, NDArray[Any]], prefixes: Sequence[str]
 ) -> list[Graph | None]:
-    """Facts from the arrays of a calibration in the ids of a model, None without them or without a vocabulary."""
+    """The sets of facts that `facts_to_arrays` stored, in the ids of a model; ValueError if one is damaged.
+
+    None for a missing set, and for all if the model has no vocabulary.
+    """
     vocabulary = model.vocabulary if isinstance(model, TrainedScorer) else None
-    size = len(model.seen_entities), len(model.seen_relations)
-    return facts_from_arrays(arrays, prefixes, *size, vocabulary)
+    graphs: list[Graph | None] = []
+    for prefix in prefixes:
+        columns = under(prefix, arrays)
+        size = len(model.seen_entities), len(model.seen_relations)
+        stored = KnownFacts.stored(columns, *size) if columns else None
+        graphs.append(None if stored is None or vocabulary is None else stored.graph(vocabulary))
+    return graphs
 
 
 def entropy_bits(score: Floats) -> Floats:
@@ -281,10 +289,6 @@ class IntervalPredictor(ABC):
         """Scores (n,) and ends (n, 2, levels) of triples of which the rows `answerable` are answered, and further
         columns of `Intervals`, by name."""
         n = len(triples.head)
-        if len(answerable) == n and n:
-            whole = Triples(triples.head, triples.relation, triples.tail)
-            predictions = self._model_scores(whole)
-            return predictions.astype(np.float32), self._ends(predictions, whole, levels), {}
         score = np.full(n, np.nan, dtype=np.float32)
         # the columns are used one by one, so each is laid out in one piece
         ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)

@@ -34,6 +34,11 @@ from unkgcp.methods.method import NOT_KEPT, IntervalPredictor, Scorer, some_rows
 SCORES, LIKENESS = "calibration/scores.", "likeness/"
 TRIPLES = "calibration/triples/"
 """How the arrays of a saved calibration on non-facts are named."""
+OF_FACTS = (
+    *("models", "options", "arrays", "doubt", "calibration_facts"),
+    *("threshold_sizes", "nonconformity", "floor_scores"),
+)
+"""What the open world has from its method for facts, whose intervals lie in the hulls."""
 
 
 class Likeness(Protocol):
@@ -75,6 +80,8 @@ class OpenWorld(IntervalPredictor):
         self.asks_model = base.asks_model
         self.model, self.size, self.evidence = base.model, base.size, base.evidence
         self.partitions, self.ranked, self.waiting = base.partitions, base.ranked, base.waiting
+        for name in OF_FACTS:
+            setattr(self, name, getattr(base, name))
         self.guarantee = (
             "coverage of at least the level, for facts and for triples that are no facts "
             f"({', '.join(self.scores)}), without knowing which"
@@ -91,9 +98,6 @@ class OpenWorld(IntervalPredictor):
     @property
     def within(self) -> str:
         return f"and for facts {self.base.within}" if self.base.within else ""
-
-    def models(self) -> dict[str, Scorer]:
-        return self.base.models()
 
     def with_models(self, models: Mapping[str, Scorer]) -> OpenWorld:
         return restore_open_world(self.base.with_models(models), self.nonfact_arrays())
@@ -131,9 +135,6 @@ class OpenWorld(IntervalPredictor):
             )
         return self.base.caution(confidence)
 
-    def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:
-        return self.base.doubt(triples, score)
-
     def passing(self, triples: HasTriples, condition: Range) -> Floats:
         """The probability that the confidence passes, where that of a non-fact is 0: (n,).
 
@@ -145,9 +146,6 @@ class OpenWorld(IntervalPredictor):
             return passing
         fact = self.likeness(triples)
         return fact * passing + (1 - fact) * float(condition.holds(np.zeros(1))[0])
-
-    def calibration_facts(self) -> Graph:
-        return self.base.calibration_facts()
 
     def wrong_nonfacts(self, condition: Range) -> dict[str, Wrong]:
         if condition.holds(np.zeros(1))[0]:
@@ -165,23 +163,6 @@ class OpenWorld(IntervalPredictor):
             "intervals after a selection are offered for runs that take every query for a fact; "
             "fit one without --population open"
         )
-
-    def threshold_sizes(self, triples: HasTriples, doubt: Floats | None = None) -> NDArray[np.int64] | None:
-        """Those of the method for facts, whose intervals lie in the hulls."""
-        return self.base.threshold_sizes(triples, doubt)
-
-    def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats | None:
-        return self.base.nonconformity(triples, truth)
-
-    def floor_scores(self, triples: HasTriples, truth: Floats) -> Floats | None:
-        return self.base.floor_scores(triples, truth)
-
-    def options(self) -> dict[str, Any]:
-        return self.base.options()
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Those of the method for facts; `nonfact_arrays` has the rest."""
-        return self.base.arrays()
 
     def nonfact_arrays(self) -> dict[str, NDArray[Any]]:
         """Scores of every kind, and what the likeness learned."""

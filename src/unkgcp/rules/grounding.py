@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph, concatenate, contained
+from unkgcp.graph.facts import Graph, concatenate, contained, merge_repeats
 from unkgcp.progress import Progress, Silent
 from unkgcp.rules.language import Rule, RuleAtom
 
@@ -104,13 +104,6 @@ def relation_ids(
                 raise InputError(f"{rule.place}: the graph has no relation {atom.relation!r}; {remedy}")
             ids[atom.relation] = position[atom.relation]
     return ids
-
-
-def merge_repeats(facts: Graph) -> Graph:
-    """Every triple once, with the mean of its confidences, in order of the triples."""
-    _, first, inverse = np.unique(facts.keys, return_index=True, return_inverse=True)
-    total = np.bincount(inverse, weights=facts.confidence, minlength=len(first))
-    return facts[first].with_confidence(total / np.bincount(inverse, minlength=len(first)))
 
 
 def _heads(rule: Rule, named: dict[str, int], facts: Graph, minimum: float, limit: int) -> Graph:

@@ -27,16 +27,17 @@ from unkgcp.errors import InputError, at
 EXAMPLE = "0.9: likes(A, B) & likes(B, C) -> likes(A, C)"
 
 _WEIGHT = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*:")
-_TOKEN = re.compile(
-    r"""\s*(?:
-        (?P<comment>\#.*)
-      | (?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
-      | (?P<mark>->|!=|[(),&])
-      | (?P<word>[^\s()&,!'"]+)
-      | (?P<wrong>\S)
-    )""",
+_NAME = r"""[^\s()&,!'"]+"""
+_LABEL = rf"""{_NAME}|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+# an atom, or two variables that differ, and what follows it: `&`, the arrow, or the end of the line
+_PART = re.compile(
+    rf"""\s*(?:
+        (?P<label>{_LABEL})\s*\(\s*(?P<first>{_NAME})\s*,\s*(?P<second>{_NAME})\s*\)
+      | (?P<one>{_NAME})\s*!=\s*(?P<other>{_NAME})
+    )\s*(?P<next>&|->|(?:\#.*)?$)""",
     re.VERBOSE,
 )
+_NOTHING = re.compile(r"\s*(?:#.*)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,75 +116,40 @@ def read_rules(path: str | PathLike[str]) -> list[Rule]:
 
 def parse(text: str, *, source: str | PathLike[str] = "rules") -> list[Rule]:
     """The rules of a text; `source` names it in error messages."""
-    rules = []
     # not splitlines(), which also breaks at characters that a label may contain
-    for number, line in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
-        tokens = _Tokens(line, at(source, number))
-        if tokens:
-            rules.append(tokens.rule())
-    return rules
+    lines = enumerate(re.split(r"\r\n|\r|\n", text), start=1)
+    return [_rule(line, at(source, number)) for number, line in lines if not _NOTHING.fullmatch(line)]
 
 
-class _Tokens:
-    """A parser of one line: its tokens, read from left to right."""
+def _rule(line: str, place: str) -> Rule:
+    weight = _WEIGHT.match(line)
+    position, joint = weight.end() if weight else 0, "&"
+    body: list[RuleAtom] = []
+    distinct: list[tuple[str, str]] = []
+    while joint == "&":
+        part = _part(line, position, place)
+        if part["one"]:
+            distinct.append((part["one"], part["other"]))
+        else:
+            body.append(_atom(part))
+        position, joint = part.end(), part["next"]
+    head = _part(line, position, place)
+    if joint != "->" or head["one"] or head["next"] in ("&", "->"):
+        raise InputError(f"{place}: the rule has not one atom after one arrow; write it as in `{EXAMPLE}`")
+    return Rule(tuple(body), _atom(head), float(weight[1]) if weight else 1.0, tuple(distinct), place)
 
-    def __init__(self, line: str, place: str) -> None:
-        self.place, self.next = place, 0
-        number = _WEIGHT.match(line)
-        self.weight = float(number[1]) if number else 1.0
-        self.tokens: list[tuple[str, str]] = []
-        for token in _TOKEN.finditer(line, number.end() if number else 0):
-            kind = str(token.lastgroup)
-            if kind == "wrong":
-                raise self.error(
-                    "has an unfinished quote" if token[kind] in "'\"" else f"cannot use {token[kind]!r}"
-                )
-            if kind != "comment":
-                self.tokens.append((kind, token[kind]))
-        if number and not self.tokens:
-            raise self.error("has a weight but no rule")
 
-    def __len__(self) -> int:
-        return len(self.tokens)
+def _part(line: str, position: int, place: str) -> re.Match[str]:
+    """The next part of a rule; InputError if there is none."""
+    part = _PART.match(line, position)
+    if part is None:
+        rest = line[position:].strip()
+        where = f"at `{rest[:60]}`" if rest else "at its end"
+        raise InputError(f"{place}: the rule is not understood {where}; write it as in `{EXAMPLE}`")
+    return part
 
-    def error(self, problem: str) -> InputError:
-        return InputError(f"{self.place}: the rule {problem}; write it as in `{EXAMPLE}`")
 
-    def peek(self, ahead: int = 0) -> tuple[str, str]:
-        position = self.next + ahead
-        return self.tokens[position] if position < len(self.tokens) else ("end", "its end")
-
-    def take(self, *wanted: str) -> str:
-        """The next token, which must be of a wanted kind or be a wanted mark."""
-        kind, text = self.peek()
-        if kind not in wanted and not (kind == "mark" and text in wanted):
-            what = " or ".join({"word": "a name", "quoted": "a quoted name"}.get(w, f"`{w}`") for w in wanted)
-            raise self.error(f"needs {what} before {text if kind == 'end' else f'`{text}`'}")
-        self.next += 1
-        return text
-
-    def rule(self) -> Rule:
-        body: list[RuleAtom] = []
-        distinct: list[tuple[str, str]] = []
-        while True:
-            if self.peek(1) == ("mark", "!="):
-                first = self.take("word")
-                self.take("!=")
-                distinct.append((first, self.take("word")))
-            else:
-                body.append(self.atom())
-            if self.take("&", "->") == "->":
-                break
-        head = self.atom()
-        if self.peek()[0] != "end":
-            raise self.error(f"goes on with `{self.peek()[1]}` after its head")
-        return Rule(tuple(body), head, self.weight, tuple(distinct), self.place)
-
-    def atom(self) -> RuleAtom:
-        kind, label = self.peek()[0], self.take("word", "quoted")
-        self.take("(")
-        first = self.take("word")
-        self.take(",")
-        second = self.take("word")
-        self.take(")")
-        return RuleAtom(re.sub(r"\\(.)", r"\1", label[1:-1]) if kind == "quoted" else label, first, second)
+def _atom(part: re.Match[str]) -> RuleAtom:
+    label = part["label"]
+    quoted = label[0] in "'\""
+    return RuleAtom(re.sub(r"\\(.)", r"\1", label[1:-1]) if quoted else label, part["first"], part["second"])

@@ -34,7 +34,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from unkgcp.errors import InputError, at, missing
+from unkgcp.errors import InputError, at
+from unkgcp.lazy import needed
 from unkgcp.tabular.columns import NQUADS, NTRIPLES, TURTLE, WORDS, Request, Scale
 from unkgcp.tabular.delimited import blocks_of
 from unkgcp.tabular.fact_batches import LONGEST_LABEL, batch_of, objection_to_labels
@@ -59,7 +60,7 @@ T = TypeVar("T")
 
 def kind_of_line(line: str) -> str | None:
     """The format of RDF of a file that begins with this line, one of those of whole lines; None if it has none."""
-    oxigraph = _library()
+    oxigraph = needed("pyoxigraph")
     format = oxigraph.RdfFormat.TURTLE if line.startswith("<<") else oxigraph.RdfFormat.N_QUADS
     try:
         quads = list(oxigraph.parse(line.encode(), format=format))
@@ -231,7 +232,7 @@ class RdfFile:
     # lines
 
     def _quads(self) -> Iterator[Any]:
-        oxigraph = _library()
+        oxigraph = needed("pyoxigraph")
         if self._kind == TURTLE:
             try:
                 yield from oxigraph.parse(self._source, format=oxigraph.RdfFormat.TURTLE)
@@ -315,11 +316,3 @@ def _tells_confidence(iri: str, label: str, predicates: tuple[str, ...] | None) 
         if predicates is None
         else not {iri, label, f"<{iri}>"}.isdisjoint(predicates)
     )
-
-
-def _library() -> Any:
-    try:
-        import pyoxigraph
-    except ModuleNotFoundError as error:
-        raise missing(error) from None
-    return pyoxigraph

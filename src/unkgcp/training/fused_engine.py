@@ -6,7 +6,6 @@ The kernels are in `fused_bilinear` (the DistMult family) and `fused_boxes` (BEU
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -21,11 +20,6 @@ from unkgcp.training.torch_engine import TorchEngine
 
 Launch = Callable[[Tensor], None]
 """Adds the loss of a batch that needs no autograd to (members,), and its gradient to the buffers."""
-
-
-def has_fused_kernel(config: TrainConfig, data: TrainingData) -> bool:
-    """Whether there is a fused kernel for this model, and Triton to compile it."""
-    return find_spec("triton") is not None and config.in_kernels(len(data.softlogic) > 0)
 
 
 class FusedEngine(TorchEngine):

@@ -7,7 +7,6 @@ An engine computes an epoch (`torch_engine`, `fused_engine`, `compiled_engine`),
 from __future__ import annotations
 
 import atexit
-import json
 import math
 import os
 import sys
@@ -15,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from unkgcp.errors import InputError, at
-from unkgcp.files import atomic_path
+from unkgcp.errors import InputError
+from unkgcp.files import atomic_path, read_container, write_container
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.graph.negatives import corrupt
@@ -35,6 +35,7 @@ from unkgcp.training.losses import error_of
 from unkgcp.training.model import Model, Tables, seen
 from unkgcp.training.score_map import MAP, learn_map
 
+FORMAT = "unkgcp checkpoint 1"
 SAVE_EVERY = 1.0  # seconds between two checkpoints: more of them would cost more time than they can save
 CELLS = 1 << 25  # floats of looked-up rows at once in a validation
 
@@ -150,11 +151,11 @@ class Loop:
             from unkgcp.training.compiled_engine import CompiledEngine
 
             return CompiledEngine(data, config, self.members[0])
-        if self.world == 1 and device.type == "cuda":
-            from unkgcp.training.fused_engine import FusedEngine, has_fused_kernel
+        has_fused_kernel = find_spec("triton") is not None and config.in_kernels(len(data.softlogic) > 0)
+        if self.world == 1 and device.type == "cuda" and has_fused_kernel:
+            from unkgcp.training.fused_engine import FusedEngine
 
-            if has_fused_kernel(config, data):
-                return FusedEngine(data, config, self.members, device)
+            return FusedEngine(data, config, self.members, device)
         from unkgcp.training.torch_engine import TorchEngine
 
         return TorchEngine(data, config, self.members, device, self.rank, self.world)
@@ -289,25 +290,15 @@ def _leave_together() -> None:
 
 def save(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """Write a checkpoint whole: all that a run needs to go on exactly as if it had never stopped."""
-    from safetensors.torch import save_file
-
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
     with atomic_path(path) as temporary:
-        save_file(contiguous, temporary, metadata={"about": json.dumps(about)})
+        write_container(temporary, FORMAT, arrays, about)
 
 
 def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read what `save` wrote."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {})["about"])
-            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise InputError(
-            f"{at(path)} is not a checkpoint of this program ({error}); start without --resume"
-        ) from None
+    container = read_container(path, FORMAT, "start without --resume")
+    return {name: torch.tensor(array) for name, array in container.arrays.items()}, container.about
 
 
 class Validator:

@@ -153,13 +153,6 @@ class Corruptions:
         return self.data.fact_keys[place] == keys
 
 
-def negative_term(backbone: Backbone, corruptions: Corruptions, weight: float, batch: FactBatch) -> Tensor:
-    """Mean squared value of corrupted facts, whose target is 0."""
-    drawn, usable = corruptions(batch.head, batch.relation, batch.tail, batch.position)
-    value = corrupted_values(backbone, batch, drawn)
-    return weight * (batch.weight * (value**2 * usable).mean(-1)).sum(1)
-
-
 def corrupted_values(backbone: Backbone, batch: FactBatch, drawn: Tensor) -> Tensor:
     """Values of the batch's facts with each drawn entity put in place: (members, batch, 2 count)."""
     heads, tails = drawn.chunk(2, -1)
@@ -250,27 +243,30 @@ class Pool:
         self.scores[self.member, place] = torch.where(fresh, score, old_score)
 
 
-def generated_term(
+def negative_term(
     backbone: Backbone,
     corruptions: Corruptions,
-    pool: Pool,
+    pool: Pool | None,
     weight: float,
     share: Tensor | None,
     batch: FactBatch,
 ) -> Tensor:
-    """Errors of generated triples: the target of a fresh corruption is 0, that of a pool sample is its old score.
+    """Mean squared errors of corrupted facts, whose target is 0; they enter the pool, if there is one.
 
-    Fresh corruptions enter the pool. `share` is that of pool samples among the triples; without it there are none.
+    `share` is that of samples of the pool among the triples, whose target is their old score; without it there are
+    none.
     """
     drawn, usable = corruptions(batch.head, batch.relation, batch.tail, batch.position)
     value = corrupted_values(backbone, batch, drawn)
-    counter = corruptions.counters(batch.position)
-    fresh, error = torch.ones_like(usable), value**2 * usable
-    if share is not None:
-        fresh = randomness.unit(pool.choice.bits(counter)) >= share
-        error = torch.where(fresh, error, pool.error(backbone, batch, counter))
-    score = backbone.squash(value.detach())
-    pool.insert(batch, counter, drawn, score, fresh & (batch.weight > 0)[..., None])
+    error = value**2 * usable
+    if pool is not None:
+        counter = corruptions.counters(batch.position)
+        fresh = torch.ones_like(usable)
+        if share is not None:
+            fresh = randomness.unit(pool.choice.bits(counter)) >= share
+            error = torch.where(fresh, error, pool.error(backbone, batch, counter))
+        score = backbone.squash(value.detach())
+        pool.insert(batch, counter, drawn, score, fresh & (batch.weight > 0)[..., None])
     return weight * (batch.weight * error.mean(-1)).sum(1)
 
 

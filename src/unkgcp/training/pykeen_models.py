@@ -21,8 +21,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from unkgcp.errors import InputError, missing
+from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph, Vocabulary, in_vocabulary
+from unkgcp.lazy import needed
 from unkgcp.training import randomness
 from unkgcp.training.batches import Engine, TrainingData
 from unkgcp.training.config import PYKEEN, Member, TrainConfig
@@ -110,12 +111,10 @@ class PykeenModel(Model):
 
 def _module(config: TrainConfig, entities: int, relations: int, seed: int, device: str = "cpu") -> Any:
     """PyKEEN's module before training; on the device `meta` it has shapes but no numbers."""
-    try:
-        from pykeen.models import model_resolver
-        from pykeen.triples import CoreTriplesFactory
-        from pykeen.utils import NoRandomSeedNecessary
-    except ModuleNotFoundError as error:
-        raise missing(error) from None
+    model_resolver = needed("pykeen.models").model_resolver
+    from pykeen.triples import CoreTriplesFactory
+    from pykeen.utils import NoRandomSeedNecessary
+
     name = config.model.removeprefix(PYKEEN)
     try:
         model_resolver.lookup(name)

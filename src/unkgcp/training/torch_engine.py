@@ -26,7 +26,6 @@ from unkgcp.training.losses import (
     error_of,
     fact_batch,
     fact_term,
-    generated_term,
     negative_term,
     norm_term,
     rules,
@@ -121,11 +120,8 @@ class TorchEngine(Engine):
         terms: list[Term] = [partial(fact_term, backbone, error_of(self.members, self.device))]
         if config.drawn_negatives:
             drawn = Corruptions(data, self.members, config.negatives, config.filter_negatives)
-            weight, share = config.negative_weight, self.share if phase == 2 else None
-            if phase == 0:
-                terms.append(partial(negative_term, backbone, drawn, weight))
-            else:
-                terms.append(partial(generated_term, backbone, drawn, self.pool, weight, share))
+            pool, share = self.pool if phase else None, self.share if phase == 2 else None
+            terms.append(partial(negative_term, backbone, drawn, pool, config.negative_weight, share))
         if len(data.softlogic) and config.softlogic_weight:
             streams = Streams(self.members, randomness.SOFTLOGIC, self.device)
             weight = config.softlogic_weight / self.world

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from unkgcp.backbones import import_backbone
-from unkgcp.errors import InputError, missing
+from unkgcp.errors import InputError
 from unkgcp.graph.facts import Graph
 from unkgcp.graph.known_facts import hold_out_known
+from unkgcp.lazy import needed
 from unkgcp.progress import Part, Progress, Silent
 from unkgcp.training.config import NONE, Member, TrainConfig, config_for, quantiles_of
 from unkgcp.training.model import Model, NoModel, Tables
@@ -208,10 +209,9 @@ def _lengths(facts: Graph) -> Graph:
 
 def _device(name: str) -> torch.device:
     """The device of this name; where torch is missing the error names the extra that brings it."""
-    try:
-        import torch
-    except ModuleNotFoundError as error:
-        raise missing(error) from None
+    needed("torch")
+    import torch
+
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,14 +15,12 @@ from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.evaluation.monitor.promise_monitor import Monitor, reference_of
-from unkgcp.files import locked, write_text
+from unkgcp.files import locked, reading, write_text
 from unkgcp.graph.facts import Graph, Vocabulary, concatenate, contained, in_vocabulary
 from unkgcp.methods.method import training_facts
 from unkgcp.run.predictor import Predictor
 
 FORMAT = "unkgcp-monitor 3"
-LARGEST = 1 << 30
-"""Bytes that a state may have."""
 
 
 def watch(
@@ -172,22 +169,12 @@ def _read(path: str | os.PathLike[str], settings: Mapping[str, Any]) -> dict[str
     """The content of a state file with a correct checksum and these settings; None if there is no file yet."""
     if not os.path.lexists(path):
         return None
-    foreign = InputError(f"{path} is damaged or no state of a monitor; name another file to begin anew")
-    try:
-        about = os.stat(path)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > LARGEST:
-            raise foreign
-        kept = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        raise foreign from None
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror or error}); name another file") from None
-    if (
-        not isinstance(kept, dict)
-        or kept.get("format") != FORMAT
-        or kept.pop("checksum", None) != _checksum(kept)
-    ):
-        raise foreign
+    with reading(path, "name another file to begin anew"):
+        if not Path(path).is_file():  # a pipe would make the reader wait for ever
+            raise ValueError("it is not a plain file")
+        kept: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        if kept.get("format") != FORMAT or kept.pop("checksum", None) != _checksum(kept):
+            raise ValueError("it is not what a monitor wrote")
     for name, value in settings.items():
         if kept["settings"].get(name) != value:
             raise InputError(

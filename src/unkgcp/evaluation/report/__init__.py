@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from unkgcp.evaluation.assessment import evaluate
 from unkgcp.evaluation.evaluation_texts import VERDICTS, WORTH_SAYING, latex_table, slice_words
-from unkgcp.evaluation.figure_design import design, matplotlib
+from unkgcp.evaluation.figure_design import design
 from unkgcp.evaluation.report.diagnosis import Diagnosis, diagnose
 from unkgcp.evaluation.report.page_parts import Section, named, page, paragraph, percent, span, tiles
 from unkgcp.evaluation.report.report_sections import (
@@ -30,6 +30,7 @@ from unkgcp.evaluation.report.report_sections import (
 from unkgcp.evaluation.slices import below_band, weakest
 from unkgcp.evaluation.tables import Html, counted, number, tag
 from unkgcp.files import write_text
+from unkgcp.lazy import library
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.provenance import load_named
 from unkgcp.training.config import NONE
@@ -54,7 +55,7 @@ def write_report(
     `data`, read with the options `reading`. The same folder gives the same bytes. `model` is that of a run of a model
     of your own, which such a run does not keep.
     """
-    matplotlib()  # an error without it comes before the work
+    library("matplotlib", "a report")  # an error without it comes before the work
     diagnosis = diagnose(*_run_and_data(directory, data, reading, model), confidence)
     target = Path(directory) / "report.html" if output is None else Path(output)
     write_text(target, report_page(diagnosis))

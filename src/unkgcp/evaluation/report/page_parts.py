@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,23 +12,15 @@ from urllib.parse import quote
 from unkgcp._version import __version__
 from unkgcp.evaluation.evaluation_texts import short_name
 from unkgcp.evaluation.figure_design import image, inline
-from unkgcp.evaluation.tables import Html, join, tag, text
+from unkgcp.evaluation.tables import Html, join, printable, tag, text
 
 if TYPE_CHECKING:
     from unkgcp.graph.datasets import Dataset
 
-LONGEST = 120  # characters of a label that are shown
-
 
 def label(value: str) -> Html:
-    """A label from a user's data: without control characters, cut if very long, isolated in its writing direction."""
-    shown = "".join(
-        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in ("Cc", "Cs", "Cf") else character
-        for character in value[: LONGEST + 1]
-    )
-    if len(shown) > LONGEST:
-        shown = shown[: LONGEST - 1] + "…"
-    return tag("bdi", shown or "(empty)", class_="label")
+    """A label from a user's data, isolated in its writing direction."""
+    return tag("bdi", printable(value) or "(empty)", class_="label")
 
 
 # The page around a report: one file, no script, nothing loaded from anywhere.

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import unkgcp.evaluation.metrics as metrics
 from unkgcp.errors import InputError
 from unkgcp.evaluation.charts import axis_start, draw_levels, draw_slices
 from unkgcp.evaluation.evaluation_texts import part_cells, plural
@@ -26,6 +25,7 @@ from unkgcp.evaluation.report.page_parts import (
 )
 from unkgcp.evaluation.slices import AT_LEAST, MASS, below_band
 from unkgcp.evaluation.tables import FigureTable, Html, counted, number, tag
+from unkgcp.graph.facts import both_ends
 from unkgcp.methods.intervals import in_words
 from unkgcp.run.predictor import Predictor
 from unkgcp.training.config import NONE
@@ -314,7 +314,7 @@ def _fact_table(d: Diagnosis, rows: NDArray[Any]) -> Html:
     test = dataset.splits.test
     columns = (("entities", test.head), ("relations", test.relation), ("entities", test.tail))
     labels = zip(*(readable(dataset, what, ids[rows].tolist()) for what, ids in columns), strict=True)
-    ends, believed = metrics.both_ends(some.truth).tolist(), answer.value is not None
+    ends, believed = both_ends(some.truth).tolist(), answer.value is not None
     header = [
         "head",
         "relation",
@@ -347,7 +347,7 @@ def remarkable(d: Diagnosis, count: int = EXTREMES) -> dict[str, NDArray[np.intp
     """
     rows = np.flatnonzero(~np.isnan(d.rows.lower + d.rows.score))
     order = rows[np.argsort(d.rows.width[rows], kind="stable")]
-    first, last = metrics.both_ends(d.rows.truth).T
+    first, last = both_ends(d.rows.truth).T
     outside = np.maximum(d.rows.lower - first, last - d.rows.upper)
     missed = rows[np.argsort(-outside[rows], kind="stable")[:count]]
     return {"narrowest": order[:count], "widest": order[::-1][:count], "missed": missed[outside[missed] > 0]}

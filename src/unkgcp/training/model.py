@@ -9,7 +9,7 @@ same to 1e-5.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -86,6 +86,11 @@ class Model:
     def mapped(self, score: NDArray[np.float32]) -> NDArray[np.float32]:
         """Scores (...) of the backbone as confidences, where the model has a map."""
         return apply_map(self.tables[MAP], score) if MAP in self.tables else score
+
+    def prepare(self) -> None:
+        """Load the compiled loop now, for a program that will answer many queries."""
+        if self.config.model in DISTMULT:
+            _compiled_products()
 
     def tails(self, head: ArrayLike, relation: ArrayLike) -> NDArray[np.float32]:
         """Every entity as the tail of each (head, relation): (n, n_entities)."""
@@ -206,22 +211,27 @@ def seen(facts: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 
 
 # Scores of the DistMult family from plain arrays, without torch: f(w (h o r) . t + b). The formula is that of
-# `unkgcp.backbones.ukge_passleaf`, for asking a trained model rather than for training one.
+# `unkgcp.backbones.ukge_passleaf`, for asking a trained model rather than for training one. A compiled loop scores many
+# triples: it stores no product. NumPy scores few, because loading numba takes longer.
+
+COMPILED_FROM = 1 << 19
+"""From so many numbers to add in one call (4,096 triples of 128 dimensions) the compiled loop is used."""
 
 
 def distmult_scores(name: str, tables: Tables, head: Ids, relation: Ids, tail: Ids) -> Floats:
     """Scores of triples given by ids (n,), on all cores when there are many: (n,) float32 in [0, 1]."""
     ids = [np.ascontiguousarray(column, np.int64) for column in (head, relation, tail)]
-    entities, relations = (np.asarray(tables[kind], np.float32) for kind in ("entity", "relation"))
+    rows_of = [np.ascontiguousarray(tables[kind], np.float32) for kind in ("entity", "relation")]
     out = np.empty(len(ids[0]), np.float32)
-    if min(int(column.min(initial=0)) for column in ids) < 0:
-        raise IndexError("an id is below 0")  # NumPy would count from the end
+    _check(ids, *map(len, rows_of))
+    fill: Callable[..., None] = (
+        _compiled_products() if len(out) * rows_of[0].shape[1] >= COMPILED_FROM else _products
+    )
 
     def work(start: int, stop: int) -> None:
-        first, middle, last = (column[start:stop] for column in ids)
-        part = out[start:stop]
-        np.einsum("nd,nd->n", entities[first] * relations[middle], entities[last], out=part)
-        squash(name, tables, part)
+        rows = slice(start, stop)
+        fill(*rows_of, *(column[rows] for column in ids), out[rows])
+        squash(name, tables, out[rows])
 
     run_chunks(len(out), work)
     return out
@@ -245,3 +255,26 @@ def squash(name: str, tables: Tables, raw: Floats) -> None:
             np.reciprocal(1 + np.exp(-raw), out=raw)
     np.nan_to_num(raw, copy=False, nan=0.5)
     np.clip(raw, 0, 1, out=raw)
+
+
+def _check(ids: list[NDArray[np.int64]], entities: int, relations: int) -> None:
+    """Refuse ids outside the tables: compiled code does not check where it reads."""
+    for column, size in zip(ids, (entities, relations, entities), strict=True):
+        if len(column) != len(ids[0]):
+            raise ValueError(f"columns of ids have lengths {[len(column) for column in ids]}")
+        if len(column) and (int(column.min()) < 0 or int(column.max()) >= size):
+            raise IndexError(f"an id is not between 0 and {size - 1}")
+
+
+def _products(entity: Floats, relation: Floats, head: Ids, middle: Ids, tail: Ids, out: Floats) -> None:
+    """Fill `out` (n,) with the sums over the dimensions of h r t."""
+    np.einsum("nd,nd->n", entity[head] * relation[middle], entity[tail], out=out)
+
+
+def _compiled_products() -> Callable[..., None]:
+    """The compiled loop that does what `_products` does, or `_products` where there is no numba."""
+    try:
+        from unkgcp.training.compiled_common import products
+    except ImportError:
+        return _products
+    return products  # type: ignore[no-any-return]

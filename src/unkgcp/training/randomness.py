@@ -2,7 +2,7 @@
 
 Each number is a 64-bit mix of its counter, so a resumed run, a CPU kernel, a GPU and each of several processes draw
 exactly the numbers that one undisturbed process would have drawn. Importing this loads no torch: the compiled loops
-take their constants from here.
+take their constants from here, and scoring with them must work without torch.
 """
 
 from __future__ import annotations

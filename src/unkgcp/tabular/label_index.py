@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +19,16 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError
 from unkgcp.tabular.arrow_arrays import numbers, one_array, values
 
+if TYPE_CHECKING:
+    from unkgcp.tabular.label_kernels import LabelTable
+
 Ids = NDArray[np.int32]
 Labels: TypeAlias = pa.Array | pa.ChunkedArray
 
 OPEN = "?"
 """The label of a head or tail that is to be found."""
 FEW = 16  # times as many labels as are looked up: then a dictionary that is kept is quicker than Arrow's
+MANY = 1 << 16  # labels that are looked up: for so many a table is made that is kept, where there is numba
 
 
 def as_labels(labels: Sequence[Any], kind: pa.DataType | None = pa.string()) -> pa.Array:  # noqa: B008
@@ -44,6 +49,7 @@ class LabelIds:
     relations: pa.StringArray
     # made when first needed: a graph that is only read never looks a label up
     _id_of: dict[str, dict[str, int]] = field(default_factory=dict, init=False, repr=False)
+    _tables: dict[str, LabelTable] = field(default_factory=dict, init=False, repr=False)
 
     def entity_ids(self, labels: Sequence[str] | Labels) -> Ids:
         """Ids of entity labels, -1 for an unknown one: (n,) int32."""
@@ -65,10 +71,22 @@ class LabelIds:
         return np.asarray(ids[_codes(column.indices.cast(pa.int32()))])  # the last is for null
 
     def _of_text(self, kind: str, labels: pa.StringArray) -> Ids:
+        if len(labels) >= MANY:
+            self.prepare(kind)
+        if kind in self._tables:
+            return self._tables[kind].places(labels)
         if len(labels) * FEW < len(getattr(self, kind)):
             id_of = self._dictionary(kind)
             return np.array([id_of.get(label, -1) for label in labels.to_pylist()], np.int32)
         return _codes(pc.index_in(labels, value_set=getattr(self, kind), skip_nulls=True))
+
+    def prepare(self, kind: str) -> None:
+        """Make the table of `entities` or `relations`, for a program that will look many of them up."""
+        with suppress(ImportError):  # there is no numba
+            if kind not in self._tables:
+                from unkgcp.tabular.label_kernels import LabelTable
+
+                self._tables[kind] = LabelTable(getattr(self, kind))
 
     def _dictionary(self, kind: str) -> dict[str, int]:
         if kind not in self._id_of:

@@ -80,8 +80,6 @@ class ServedRun:
         self._model_thread = ThreadPoolExecutor(1, f"unkgcp-model-{name}")
         self._threads = ThreadPoolExecutor(3, f"unkgcp-{name}")
         self._working: set[asyncio.Future[Response]] = set()
-        for kind in self._labels:
-            vocabulary.prepare(kind)
         for head, relation, tail in self.about["examples"][:1]:
             predictor.interval([(head, relation, tail)])
             with suppress(InputError):  # a label such as "?" cannot be completed

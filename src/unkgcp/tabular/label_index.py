@@ -7,9 +7,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,16 +18,12 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError
 from unkgcp.tabular.arrow_arrays import numbers, one_array, values
 
-if TYPE_CHECKING:
-    from unkgcp.tabular.label_kernels import LabelTable
-
 Ids = NDArray[np.int32]
 Labels: TypeAlias = pa.Array | pa.ChunkedArray
 
 OPEN = "?"
 """The label of a head or tail that is to be found."""
 FEW = 16  # times as many labels as are looked up: then a dictionary that is kept is quicker than Arrow's
-MANY = 1 << 16  # labels that are looked up: for so many a table is made that is kept, where there is numba
 
 
 def as_labels(labels: Sequence[Any], kind: pa.DataType | None = pa.string()) -> pa.Array:  # noqa: B008
@@ -49,7 +44,6 @@ class LabelIds:
     relations: pa.StringArray
     # made when first needed: a graph that is only read never looks a label up
     _id_of: dict[str, dict[str, int]] = field(default_factory=dict, init=False, repr=False)
-    _tables: dict[str, LabelTable] = field(default_factory=dict, init=False, repr=False)
 
     def entity_ids(self, labels: Sequence[str] | Labels) -> Ids:
         """Ids of entity labels, -1 for an unknown one: (n,) int32."""
@@ -61,32 +55,28 @@ class LabelIds:
 
     def triple_ids(self, head: Labels, relation: Labels, tail: Labels) -> tuple[Ids, Ids, Ids]:
         """Ids of the three columns of triples, -1 for an unknown label: (n,) int32 each."""
-        return self.entity_ids(head), self.relation_ids(relation), self.entity_ids(tail)
+        if not all(
+            isinstance(column, pa.Array) and pa.types.is_string(column.type) for column in (head, tail)
+        ):
+            return self.entity_ids(head), self.relation_ids(relation), self.entity_ids(tail)
+        # at once, since Arrow makes a table of all labels each time
+        ends = self._of_text("entities", pa.chunked_array([head, tail]))
+        return ends[: len(head)], self.relation_ids(relation), ends[len(head) :]
 
     def _ids(self, kind: str, labels: Sequence[str] | Labels) -> Ids:
-        column = one_array(labels if isinstance(labels, pa.Array | pa.ChunkedArray) else as_labels(labels))
+        if not isinstance(labels, pa.Array | pa.ChunkedArray):
+            return self._of_text(kind, as_labels(labels))
+        column = one_array(labels)
         if not pa.types.is_dictionary(column.type) or len(column) < len(column.dictionary):
             return self._of_text(kind, column.cast(pa.string()))
         ids = np.append(self._of_text(kind, column.dictionary.cast(pa.string())), np.int32(-1))
         return np.asarray(ids[_codes(column.indices.cast(pa.int32()))])  # the last is for null
 
-    def _of_text(self, kind: str, labels: pa.StringArray) -> Ids:
-        if len(labels) >= MANY:
-            self.prepare(kind)
-        if kind in self._tables:
-            return self._tables[kind].places(labels)
+    def _of_text(self, kind: str, labels: pa.StringArray | pa.ChunkedArray) -> Ids:
         if len(labels) * FEW < len(getattr(self, kind)):
             id_of = self._dictionary(kind)
             return np.array([id_of.get(label, -1) for label in labels.to_pylist()], np.int32)
-        return _codes(pc.index_in(labels, value_set=getattr(self, kind), skip_nulls=True))
-
-    def prepare(self, kind: str) -> None:
-        """Make the table of `entities` or `relations`, for a program that will look many of them up."""
-        with suppress(ImportError):  # there is no numba
-            if kind not in self._tables:
-                from unkgcp.tabular.label_kernels import LabelTable
-
-                self._tables[kind] = LabelTable(getattr(self, kind))
+        return _codes(one_array(pc.index_in(labels, value_set=getattr(self, kind), skip_nulls=True)))
 
     def _dictionary(self, kind: str) -> dict[str, int]:
         if kind not in self._id_of:

@@ -5,8 +5,8 @@ numbers is served in a process of its own, by the application of `unkgcp serve` 
 process sends the load: wrk, or load.py where wrk is not installed (its figures cannot be compared with those of wrk,
 and the results say so). Echo and answers take turns, so that other work on the machine slows both; then answers alone
 are measured for a minute. Every request asks for other triples. Checks that answers come at 0.4 of the rate of the
-echo or more (0.5 is aimed at), without a single error over the minute, and with a 99th percentile under five times the median. Writes
-results/serve.md, and exits with status 1 when a target is missed.
+echo or more (0.5 is aimed at), without a single error over the minute, and with a 99th percentile under five times
+the median. Writes results/serve.md, and exits with status 1 when a target is missed.
 
     make bench-serve
 """
@@ -209,8 +209,8 @@ def report(figures: dict[str, Any]) -> int:
         f"| answers over a minute | {minute['rate']:,.0f} | {minute['rate'] * BATCH:,.0f} | "
         f"{minute['median_ms']:.1f} ms | {minute['p99_ms']:.1f} ms | {minute['errors']} |",
         "",
-        f"Answers come at {figures['share']:.2f} of the rate of the echo (required {SHARE}, goal {GOAL}); p99 is {tail:.2f} times "
-        f"the median (target {TAIL:g}); one call of the model answers {figures['requests_a_call']:g} requests.",
+        f"Answers come at {figures['share']:.2f} of the rate of the echo (required {SHARE}, goal {GOAL}); p99 is {tail:.2f} "
+        f"times the median (target {TAIL:g}); one call of the model answers {figures['requests_a_call']:g} requests.",
         "",
         f"Type-ahead over {LABELS:,} labels: {figures['type_ahead_ms']['prefix']:.2f} ms for the beginning of a label, "
         f"{figures['type_ahead_ms']['anywhere']:.0f} ms for any part of it, {figures['type_ahead_ms']['sort']:.0f} ms "

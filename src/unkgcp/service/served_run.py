@@ -39,7 +39,7 @@ from unkgcp.service.lookups import LabelSearch, Surroundings
 from unkgcp.service.schema import DEFAULT_LEVEL, AnswersRequest, SelectRequest, quoted
 from unkgcp.service.settings import Settings
 
-CALL = 1024  # triples of one call of the model: so many cost five times as much as one, and take milliseconds
+CALL = 1024  # triples of one call of the model, which cost about four times as much as a hundred
 # Training facts that one request for `effects` goes through. For each fact that is left out these are all of them.
 LEFT_OUT_WORK = 2_000_000
 MAX_LEFT_OUT = 12

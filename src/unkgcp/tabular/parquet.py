@@ -226,7 +226,7 @@ def _encoded(file: pq.ParquetFile, names: list[str]) -> list[str]:
 def _written_out(file: pq.ParquetFile, name: str, max_bytes: int) -> bool:
     """Whether most texts of a column stand outside its dictionaries, which writers give up when they become long.
 
-    Such a column is read as plain text, which takes a quarter of the time, unless that could unfold to too much.
+    Such a column is read as text, which takes a quarter of the time, unless that could unfold to too much.
     """
     outside = 0
     for place in range(file.num_row_groups):
@@ -237,9 +237,8 @@ def _written_out(file: pq.ParquetFile, name: str, max_bytes: int) -> bool:
             size = group.column(file.schema_arrow.names.index(name)).total_uncompressed_size
             if group.num_rows * longest + size > max_bytes:
                 return False
-            outside += (
-                size - dictionary.nbytes - 4 * group.num_rows
-            )  # a place in a dictionary has 4 bytes at most
+            # a place in a dictionary has 4 bytes at most
+            outside += size - dictionary.nbytes - 4 * group.num_rows
     return outside > 0
 
 

@@ -210,7 +210,8 @@ def report(figures: dict[str, Any]) -> int:
         f"{minute['median_ms']:.1f} ms | {minute['p99_ms']:.1f} ms | {minute['errors']} |",
         "",
         f"Answers come at {figures['share']:.2f} of the rate of the echo (required {SHARE}, goal {GOAL}); p99 is "
-        f"{tail:.2f} times the median (target {TAIL:g}); one call of the model answers {figures['requests_a_call']:g} requests.",
+        f"{tail:.2f} times the median (target {TAIL:g}); one call of the model answers "
+        f"{figures['requests_a_call']:g} requests.",
         "",
         f"Type-ahead over {LABELS:,} labels: {figures['type_ahead_ms']['prefix']:.2f} ms for the beginning of a label, "
         f"{figures['type_ahead_ms']['anywhere']:.0f} ms for any part of it, {figures['type_ahead_ms']['sort']:.0f} ms "

@@ -96,6 +96,19 @@ def test_a_large_file_of_few_labels_is_read(tmp_path):
     assert (len(graph), graph.n_entities) == (1_000_000, 3)
 
 
+def test_labels_that_a_file_writes_out_are_read_as_text(tmp_path):
+    labels = [f"entity {number:06}" for number in range(50_000)]
+    long = [f"{number:05}" * 100 for number in range(300)] * 100  # many places in a long dictionary, not text
+    for name, heads, is_text in (("many", labels, True), ("long", long, False)):
+        table = pa.table({"head": heads, "relation": ["r"] * len(heads), "tail": heads[::-1]})
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(table, path, dictionary_pagesize_limit=1 << (10 if is_text else 20))
+        batches = list(query_batches(path))
+        assert pa.Table.from_batches(batches)["head"].to_pylist() == heads
+        assert pa.types.is_string(batches[0]["head"].type) == is_text
+        assert pa.types.is_dictionary(batches[0]["relation"].type)
+
+
 @pytest.mark.parametrize("drip", [b"", b"x"])
 def test_a_pipe_that_brings_nothing_more(drip, monkeypatch):
     monkeypatch.setattr(source, "SILENCE", 0.5)

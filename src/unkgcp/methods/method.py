@@ -215,7 +215,8 @@ class IntervalPredictor(ABC):
     @property
     def tells_kinds(self) -> bool:
         """Whether it compares queries with calibration facts of their own kind; it must know the training facts."""
-        return self.by_kind and isinstance(self.model, TrainedScorer) and self.model.facts is not None
+        # quicker than to ask whether it is a `TrainedScorer`, which small questions would wait for
+        return self.by_kind and hasattr(self.model, "facts") and self.model.facts is not None
 
     def kinds(self, triples: HasTriples) -> NDArray[np.int8]:
         """Position in `KINDS` of each triple, (n,); 0 for all where kinds are not told apart."""

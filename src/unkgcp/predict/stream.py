@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from unkgcp.run.predictor import Predictor
 
 MAX_THREADS = 4  # that answer: with more of them the reader cannot keep up
-AHEAD = 10  # batches read ahead: a row group takes eight, so that the next ones are ready when it has been written
+AHEAD = 10  # batches read ahead: a row group takes up to eight, so that the next are ready when it has been written
 MAX_ROWS = 1 << 18  # rows of answer sets held in memory at once
 READER = "unkgcp-read"
 DECIMALS = 9  # of confidences, see `unkgcp.graph.read`

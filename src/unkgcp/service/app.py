@@ -167,7 +167,8 @@ def _check_size(request: Request, run: ServedRun, triples: list[list[str]], reme
     responses=SENT,
     summary="Score and interval of each triple",
 )
-async def intervals(body: IntervalsRequest, request: Request, run: Run) -> Response:
+async def intervals(body: IntervalsRequest, request: Request) -> Response:
+    run = await _run(request)
     _check_size(request, run, body.triples, "send several requests")
     columns = await run.intervals(body.triples, body.confidence)
     return json_of({"confidence": body.confidence, **columns, "notes": run.notes(body.confidence)})

@@ -55,20 +55,28 @@ class LabelIds:
 
     def triple_ids(self, head: Labels, relation: Labels, tail: Labels) -> tuple[Ids, Ids, Ids]:
         """Ids of the three columns of triples, -1 for an unknown label: (n,) int32 each."""
-        return self.entity_ids(head), self.relation_ids(relation), self.entity_ids(tail)
+        if not all(
+            isinstance(column, pa.Array) and pa.types.is_string(column.type) for column in (head, tail)
+        ):
+            return self.entity_ids(head), self.relation_ids(relation), self.entity_ids(tail)
+        # at once, since Arrow makes a table of all labels each time
+        ends = self._of_text("entities", pa.chunked_array([head, tail]))
+        return ends[: len(head)], self.relation_ids(relation), ends[len(head) :]
 
     def _ids(self, kind: str, labels: Sequence[str] | Labels) -> Ids:
-        column = one_array(labels if isinstance(labels, pa.Array | pa.ChunkedArray) else as_labels(labels))
+        if not isinstance(labels, pa.Array | pa.ChunkedArray):
+            return self._of_text(kind, as_labels(labels))
+        column = one_array(labels)
         if not pa.types.is_dictionary(column.type) or len(column) < len(column.dictionary):
             return self._of_text(kind, column.cast(pa.string()))
         ids = np.append(self._of_text(kind, column.dictionary.cast(pa.string())), np.int32(-1))
         return np.asarray(ids[_codes(column.indices.cast(pa.int32()))])  # the last is for null
 
-    def _of_text(self, kind: str, labels: pa.StringArray) -> Ids:
+    def _of_text(self, kind: str, labels: pa.StringArray | pa.ChunkedArray) -> Ids:
         if len(labels) * FEW < len(getattr(self, kind)):
             id_of = self._dictionary(kind)
             return np.array([id_of.get(label, -1) for label in labels.to_pylist()], np.int32)
-        return _codes(pc.index_in(labels, value_set=getattr(self, kind), skip_nulls=True))
+        return _codes(one_array(pc.index_in(labels, value_set=getattr(self, kind), skip_nulls=True)))
 
     def _dictionary(self, kind: str) -> dict[str, int]:
         if kind not in self._id_of:

@@ -8,6 +8,7 @@ no lines.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -30,8 +31,10 @@ from unkgcp.tabular.fact_batches import (
 )
 from unkgcp.tabular.source import Source
 
-ROWS = 1 << 17
-"""Rows of a batch, at most."""
+ROWS = 1 << 19
+"""Rows of a batch, at most: Arrow makes a table of all labels of a run to look up those of a batch."""
+OPEN_ROWS = 1 << 17
+"""The same of queries with open places, each of which may have many answers."""
 GROUP = 1 << 21
 """Rows that are read at once, at most; those of one row group have one dictionary."""
 UNFOLDED, TIMES = 256 << 20, 1000
@@ -58,6 +61,8 @@ def parquet_batches(
             _check_size(file.metadata, source.name, max_bytes)
             others = [name for name in file.schema_arrow.names if carries and name not in names]
             encoded = _encoded(file, [*names, *others])
+        with pq.ParquetFile(path, read_dictionary=encoded) as file:
+            encoded = [name for name in encoded if not _written_out(file, name, max_bytes)]
         with pq.ParquetFile(path, read_dictionary=encoded) as file:
             wanted = range(file.metadata.num_rows) if rows is None else rows
             for row, piece in _pieces(file, [*names, *others], wanted):
@@ -94,8 +99,9 @@ def _batches(
         batch = beside(batch, further) if further else batch
     except (Malformed, pa.ArrowInvalid):
         raise _diagnose(columns, name, row, request) from None
-    for start in range(0, len(batch), ROWS):
-        yield batch.slice(start, ROWS)
+    rows = ROWS if opening is None else OPEN_ROWS
+    for start in range(0, len(batch), rows):
+        yield batch.slice(start, rows)
 
 
 def column_names(schema: pa.Schema, request: Request, name: str) -> list[str]:
@@ -215,6 +221,25 @@ def _encoded(file: pq.ParquetFile, names: list[str]) -> list[str]:
     chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
     encoded = {chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page}
     return [name for name in names if name in texts & encoded]
+
+
+def _written_out(file: pq.ParquetFile, name: str, max_bytes: int) -> bool:
+    """Whether most texts of a column stand outside its dictionaries, which writers give up when they become long.
+
+    Such a column is read as text, which takes a quarter of the time, unless that could unfold to too much.
+    """
+    outside = 0
+    for place in range(file.num_row_groups):
+        group = file.metadata.row_group(place)
+        for first_row in islice(file.iter_batches(1, [place], [name]), 1):
+            dictionary = first_row.column(0).dictionary
+            longest = pc.max(pc.binary_length(dictionary)).as_py() or 0
+            size = group.column(file.schema_arrow.names.index(name)).total_uncompressed_size
+            if group.num_rows * longest + size > max_bytes:
+                return False
+            # a place in a dictionary has 4 bytes at most
+            outside += size - dictionary.nbytes - 4 * group.num_rows
+    return outside > 0
 
 
 def _pieces(file: pq.ParquetFile, names: list[str], rows: range) -> Iterator[tuple[int, pa.RecordBatch]]:

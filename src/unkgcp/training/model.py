@@ -87,11 +87,6 @@ class Model:
         """Scores (...) of the backbone as confidences, where the model has a map."""
         return apply_map(self.tables[MAP], score) if MAP in self.tables else score
 
-    def prepare(self) -> None:
-        """Load the compiled loop now, for a program that will answer many queries."""
-        if self.config.model in DISTMULT:
-            _compiled_products()
-
     def tails(self, head: ArrayLike, relation: ArrayLike) -> NDArray[np.float32]:
         """Every entity as the tail of each (head, relation): (n, n_entities)."""
         return self._against_all(head, relation, as_head=True)

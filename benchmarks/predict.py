@@ -402,13 +402,13 @@ def seconds(method: Any, entities: int, n: int, repeats: int, part: str = "whole
 
 def fetch(table: Any, queries: Any) -> None:
     """The rows of heads and tails, by NumPy, into memory that is in the cache."""
-    from unkgcp.loops import ROWS, run_chunks
+    from unkgcp.loops import run_chunks
 
     def work(start: int, stop: int) -> None:
         for ids in (queries.head[start:stop], queries.tail[start:stop]):
             table.take(ids, 0)
 
-    run_chunks(len(queries.head), work, ROWS // 8)
+    run_chunks(len(queries.head), work, 1024)
 
 
 def line(x: Any, y: Any) -> tuple[float, float]:

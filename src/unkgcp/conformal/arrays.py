@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from unkgcp.loops import run_chunks
 
 Floats = NDArray[np.float64]
 Group = ArrayLike | Mapping[str, ArrayLike]
@@ -36,16 +38,24 @@ def _check_shape(name: str, array: NDArray[Any], size: int | None, ndim: int = 1
 
 
 def check(
-    name: str, values: Floats, good: NDArray[np.bool_], problem: str = "expected a finite number"
+    name: str,
+    values: NDArray[Any],
+    good: Callable[[NDArray[Any]], NDArray[np.bool_]],
+    problem: str = "expected a finite number",
 ) -> None:
-    """ValueError about the first value that is not good."""
-    if not good.all():
-        place = np.unravel_index(int(np.argmin(good)), good.shape)
-        raise ValueError(f"{name}[{', '.join(map(str, place))}] is {values[place]}, {problem}")
+    """ValueError about the first value that is not good; `good` is asked about some rows at a time."""
+
+    def look(start: int, stop: int) -> None:
+        fine = good(values[start:stop])
+        if not fine.all():
+            place = start + int(np.argmin(fine))
+            raise ValueError(f"{name}[{place}] is {values[place]}, {problem}")
+
+    run_chunks(len(values), look)
 
 
 def check_finite(name: str, values: Floats) -> None:
-    check(name, values, np.isfinite(values))
+    check(name, values, np.isfinite)
 
 
 def check_labels(labels: Floats, bounds: tuple[float, float]) -> None:
@@ -53,7 +63,7 @@ def check_labels(labels: Floats, bounds: tuple[float, float]) -> None:
     check_finite("truth", labels)
     low, high = bounds
     problem = f"outside the bounds ({low:g}, {high:g}); set bounds= to the range of the labels, or to None"
-    check("truth", labels, (labels >= low) & (labels <= high), problem)
+    check("truth", labels, lambda some: (some >= low) & (some <= high), problem)
 
 
 def group_labels(values: ArrayLike, size: int | None = None, name: str = "group") -> NDArray[Any]:
@@ -63,12 +73,15 @@ def group_labels(values: ArrayLike, size: int | None = None, name: str = "group"
     if array.dtype.kind == "b":
         return array.astype(np.int8)
     if array.dtype.kind in "OT":
-        strings = np.fromiter((isinstance(label, str) for label in array), np.bool_, len(array))
-        check(name, array, strings, "expected strings or integers throughout")
+        check(name, array, _are_strings, "expected strings or integers throughout")
         return array.astype(np.str_)
     if array.dtype.kind not in "iuU":
         raise ValueError(f"{name} has dtype {array.dtype}, expected strings or integers")
     return array
+
+
+def _are_strings(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.fromiter((isinstance(label, str) for label in labels), np.bool_, len(labels))
 
 
 def group_columns(group: Group | None, size: int | None = None) -> dict[str, NDArray[Any]] | None:

@@ -97,10 +97,10 @@ class Queries:
         )
         if unit is not None:
             check_finite("scale", unit)
-            check("scale", unit, unit > 0, "expected a positive number")
+            check("scale", unit, lambda some: some > 0, "expected a positive number")
         if heaviness is not None:
             check_finite("weight", heaviness)
-            check("weight", heaviness, heaviness >= 0, "expected no negative number")
+            check("weight", heaviness, lambda some: some >= 0, "expected no negative number")
         kinds = None if kind is None else group_labels(kind, size, "kind")
         return cls(centre, unit, group_columns(group, size), kinds, heaviness)
 

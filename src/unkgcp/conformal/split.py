@@ -315,22 +315,28 @@ class SplitConformal:
         Rounding makes intervals wider by some units in the last place, so that a label with a score just above a
         calibration score may lie in the interval at it. It then counts as tied, as the interval has it.
         """
-        label = column("truth", truth, len(queries))
+        label, ordered = column("truth", truth, len(queries)), self.calibration_scores
         check_labels(label, self.bounds)
-        unit, ordered = _unit(score, queries), self.calibration_scores
-        with np.errstate(all="ignore"):  # rounding to infinity and to zero is part of the definition
-            scores = score.score(queries.prediction, label, unit)
-            below = np.searchsorted(ordered, scores)
+        scores = np.empty(len(queries))
+
+        def fill(start: int, stop: int) -> None:
+            part, wanted = queries[start:stop], label[start:stop]
+            unit = _unit(score, part)
+            value = score.score(part.prediction, wanted, unit)
+            below = np.searchsorted(ordered, value)
             rows = np.flatnonzero(below)
             while len(rows):
                 next_lower = ordered[below[rows] - 1]
                 units = None if unit is None else unit[rows]
-                lower, upper = score.bounds(queries.prediction[rows], next_lower, units, self.bounds)
-                inside = (lower <= label[rows]) & (label[rows] <= upper)
+                lower, upper = score.bounds(part.prediction[rows], next_lower, units, self.bounds)
+                inside = (lower <= wanted[rows]) & (wanted[rows] <= upper)
                 rows = rows[inside]
-                scores[rows] = next_lower[inside]
-                below[rows] = np.searchsorted(ordered, scores[rows])
+                value[rows] = next_lower[inside]
+                below[rows] = np.searchsorted(ordered, value[rows])
                 rows = rows[below[rows] > 0]
+            scores[start:stop] = value
+
+        run_chunks(len(queries), fill)
         return scores
 
     def threshold(self, confidence: Levels = 0.9) -> Any:

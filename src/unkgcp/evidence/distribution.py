@@ -289,8 +289,11 @@ class Distribution:
         out[:, 1] = np.rint(out[:, 1] * GRID) / GRID
         return Centre(*out.T)
 
-    def _run(self, kernel: str, *more: NDArray[Any], slots: bool = True) -> None:
-        """Call a compiled loop of `law_kernels` with cells, columns of the queries, and further arrays of rows."""
+    def _run(
+        self, kernel: str, *more: NDArray[Any], slots: bool = True, whole: tuple[NDArray[Any], ...] = ()
+    ) -> None:
+        """Call a compiled loop of `law_kernels` with cells, columns of the queries, further arrays of rows, and arrays
+        that are the same for all rows."""
         from unkgcp.evidence import law_kernels
 
         cells, compiled = self.cells, getattr(law_kernels, kernel)
@@ -300,7 +303,9 @@ class Distribution:
 
         def work(rows: slice) -> None:
             fixed = (cells.low, cells.high, cells.class_of_piece, cells.share, self.shape)
-            compiled(*fixed, *(column[rows] for column in columns), *(column[rows] for column in more))
+            compiled(
+                *fixed, *(column[rows] for column in columns), *(column[rows] for column in more), *whole
+            )
 
         in_threads(len(self), work)
 
@@ -311,9 +316,8 @@ class Distribution:
         joined = replace(
             self, cells=cells.joined(), class_mass=np.concatenate([self.class_mass[:, :top], rest], axis=1)
         )
-        pieces = np.empty((len(self), len(cells.low)))
-        joined._run("pieces", pieces, slots=False)
-        of_class = pieces @ np.eye(cells.classes)[cells.class_of_piece]
+        of_class = np.empty_like(self.class_mass)
+        joined._run("classes", of_class, slots=False, whole=(cells.class_of_piece,))
         return replace(self, class_mass=(1 - by_errors) * self.class_mass + by_errors * of_class)
 
 

@@ -218,3 +218,19 @@ def pieces(low, high, kind, share, shape, masses, location, scale, group, out):
         _piece_masses(
             low, high, kind, share, shape[group[row]], masses[row], location[row], scale[row], out[row]
         )
+
+
+@njit(alone=True, nogil=True)
+def classes(low, high, kind, share, shape, masses, location, scale, group, out, class_of_piece):
+    """Writes the mass of all pieces of each class, other classes than those whose mass is divided, into out (n, K).
+
+    Each row is added up in the order of the pieces, so that a query alone gets the bits that it gets among others.
+    """
+    piece_mass = np.empty(len(low))
+    for row in range(len(out)):
+        _piece_masses(
+            low, high, kind, share, shape[group[row]], masses[row], location[row], scale[row], piece_mass
+        )
+        out[row] = 0.0
+        for piece in range(len(low)):
+            out[row, class_of_piece[piece]] += piece_mass[piece]

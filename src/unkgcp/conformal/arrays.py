@@ -37,11 +37,14 @@ def _check_shape(name: str, array: NDArray[Any], size: int | None, ndim: int = 1
         raise ValueError(f"{name} has {len(array)} rows, but prediction has {size}")
 
 
+FINITE = "expected a finite number"
+
+
 def check(
     name: str,
     values: NDArray[Any],
-    good: Callable[[NDArray[Any]], NDArray[np.bool_]],
-    problem: str = "expected a finite number",
+    good: Callable[[NDArray[Any]], NDArray[np.bool_]] = np.isfinite,
+    problem: str = FINITE,
 ) -> None:
     """ValueError about the first value that is not good; `good` is asked about some rows at a time."""
 
@@ -49,21 +52,18 @@ def check(
         fine = good(values[start:stop])
         if not fine.all():
             place = start + int(np.argmin(fine))
-            raise ValueError(f"{name}[{place}] is {values[place]}, {problem}")
+            value = values[place]
+            finite = values.dtype.kind != "f" or np.isfinite(value)
+            raise ValueError(f"{name}[{place}] is {value}, {problem if finite else FINITE}")
 
     run_chunks(len(values), look)
 
 
-def check_finite(name: str, values: Floats) -> None:
-    check(name, values, np.isfinite)
-
-
 def check_labels(labels: Floats, bounds: tuple[float, float]) -> None:
     """ValueError unless all labels are finite and within the bounds."""
-    check_finite("truth", labels)
     low, high = bounds
     problem = f"outside the bounds ({low:g}, {high:g}); set bounds= to the range of the labels, or to None"
-    check("truth", labels, lambda some: (some >= low) & (some <= high), problem)
+    check("truth", labels, lambda some: np.isfinite(some) & (some >= low) & (some <= high), problem)
 
 
 def group_labels(values: ArrayLike, size: int | None = None, name: str = "group") -> NDArray[Any]:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.arrays import Floats, check_finite, column
+from unkgcp.conformal.arrays import Floats, check, column
 from unkgcp.conformal.ranks import Confidence, exact
 
 EDGE = 1e-6
@@ -50,7 +50,7 @@ def exact_group_thresholds(
     [9.0]
     """
     values = column("scores", scores)
-    check_finite("scores", values)
+    check("scores", values)
     groups, queries = (np.asarray(each).astype(np.int64) for each in (membership, query_membership))
     if groups.ndim != 2 or queries.ndim != 2 or groups.shape != (len(values), queries.shape[1]):
         raise ValueError(

@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.arrays import check_finite, column
+from unkgcp.conformal.arrays import check, column
 from unkgcp.conformal.ranks import Confidence, ExactLevels, exact_levels
 from unkgcp.errors import InputError
 
@@ -185,7 +185,7 @@ def select(
     of the candidates, by the same function; one that is NaN is never chosen. Several shares are answered at once.
     """
     calibration = column("calibration_score", calibration_score)
-    check_finite("calibration_score", calibration)
+    check("calibration_score", calibration)
     passes = np.asarray(calibration_passes)
     if passes.shape != calibration.shape:
         raise ValueError(

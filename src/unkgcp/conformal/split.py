@@ -30,7 +30,6 @@ from unkgcp.conformal.arrays import (
     Floats,
     Group,
     check,
-    check_finite,
     check_labels,
     check_names,
     column,
@@ -90,17 +89,20 @@ class Queries:
         """Arrays of a caller; a ValueError names an array, or a value, that cannot be used."""
         centre = column("prediction", prediction)
         size = len(centre)
-        check_finite("prediction", centre)
+        check("prediction", centre)
         unit, heaviness = (
             None if values is None else column(name, values, size)
             for name, values in (("scale", scale), ("weight", weight))
         )
         if unit is not None:
-            check_finite("scale", unit)
-            check("scale", unit, lambda some: some > 0, "expected a positive number")
+            check("scale", unit, lambda some: np.isfinite(some) & (some > 0), "expected a positive number")
         if heaviness is not None:
-            check_finite("weight", heaviness)
-            check("weight", heaviness, lambda some: some >= 0, "expected no negative number")
+            check(
+                "weight",
+                heaviness,
+                lambda some: np.isfinite(some) & (some >= 0),
+                "expected no negative number",
+            )
         kinds = None if kind is None else group_labels(kind, size, "kind")
         return cls(centre, unit, group_columns(group, size), kinds, heaviness)
 

@@ -161,3 +161,29 @@ def test_soft_logic_and_negatives_are_as_symmetric_as_the_facts(tmp_path: Path) 
     assert dataset.softlogic is not None
     assert dataset.negatives is not None
     assert len(dataset.softlogic) == len(dataset.negatives) == len(both)
+
+
+def test_of_a_large_graph_the_relations_that_may_be_mirrored_are_counted_in_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One relation mirrored, one by half, one with few facts, one with an accidental mirror, and one not at all."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for relation, (pairs, share) in enumerate(
+        [(4000, 1.0), (4000, 0.5), (12, 1.0), (4000, 0.0), (4000, 0.0)]
+    ):
+        drawn = rng.choice(300 * 299 // 2, pairs, replace=False)
+        first, second = np.triu_indices(300, 1)
+        for place, pair in enumerate(drawn):
+            ends = (f"e{first[pair]}", f"e{second[pair]}")
+            for head, tail in (ends, ends[::-1]) if place < share * pairs else (ends,):
+                rows.append((head, f"r{relation}", tail, 0.5))
+    rows.append((rows[-5000][2], rows[-5000][1], rows[-5000][0], 0.5))
+    whole = Mirrors.of(graph_of(rows))
+    monkeypatch.setattr("unkgcp.graph.symmetry.SAMPLED", len(rows) // 5)
+    some = Mirrors.of(graph_of(rows))
+    assert whole.symmetric.tolist() == [True, False, True, False, False]
+    assert some.lines(some.symmetric) == whole.lines(whole.symmetric)
+    for name in ("facts", "mirrored", "equal"):
+        np.testing.assert_array_equal(getattr(some, name)[:3], getattr(whole, name)[:3])
+    assert some.mirrored.sum() <= whole.mirrored.sum()

@@ -26,6 +26,9 @@ Choice: TypeAlias = str | Sequence[str] | None
 """`auto`: what the facts show; `none`; or labels of relations, in one string separated by commas or one by one."""
 
 NEARLY_ALL = 0.95
+SAMPLED, ENOUGH = 500_000, 100
+"""About so many facts are looked at first. Of a relation with so many among them, of which none is mirrored, hardly any
+fact is."""
 SHOWN = 8  # relations that are named
 FEWEST = 10
 """Facts that a relation needs for its symmetry to be no accident."""
@@ -44,16 +47,15 @@ class Mirrors:
 
     @classmethod
     def of(cls, graph: Graph) -> Mirrors:
-        facts = graph[graph.head != graph.tail]
-        forth, n = facts.head < facts.tail, graph.n_relations
-        ends = np.minimum(facts.head, facts.tail), facts.relation, np.maximum(facts.head, facts.tail)
-        group = number_keys(triple_keys(*ends, graph.n_entities, n))
-        both = np.flatnonzero(_in_both(group, forth))
-        _, values = np.unique(facts.truth[both], return_inverse=True, axis=0)
-        same = group[both] * np.int64(len(both) + 1) + values.ravel()
-        equal = both[_in_both(number_keys(same), forth[both])]
-        counts = (np.bincount(facts.relation[rows], minlength=n) for rows in (slice(None), both, equal))
-        return cls(graph.vocabulary, *counts)
+        """Of a large graph some pairs are looked at first, and then only the relations that may be mirrored."""
+        facts = graph.head != graph.tail
+        total = np.bincount(graph.relation[facts], minlength=graph.n_relations)
+        step = len(graph) // SAMPLED
+        if step > 1:
+            # a pair is looked at in both directions or in none
+            seen, mirrored, _ = _counts(graph[facts & ((graph.head + graph.tail) % step == 0)])
+            facts &= ((mirrored > 0) | (seen < ENOUGH))[graph.relation]
+        return cls(graph.vocabulary, total, *_counts(graph[facts])[1:])
 
     @property
     def symmetric(self) -> NDArray[np.bool_]:
@@ -97,6 +99,18 @@ class Mirrors:
                 else "they count as two facts, with --symmetric auto as one"
             )
         )
+
+
+def _counts(facts: Graph) -> list[NDArray[np.int64]]:
+    """How many facts of each relation there are, are mirrored, and are so with equal confidence: (relations,) each."""
+    forth, n = facts.head < facts.tail, facts.n_relations
+    ends = np.minimum(facts.head, facts.tail), facts.relation, np.maximum(facts.head, facts.tail)
+    group = number_keys(triple_keys(*ends, facts.n_entities, n))
+    both = np.flatnonzero(_in_both(group, forth))
+    _, values = np.unique(facts.truth[both], return_inverse=True, axis=0)
+    same = group[both] * np.int64(len(both) + 1) + values.ravel()
+    equal = both[_in_both(number_keys(same), forth[both])]
+    return [np.bincount(facts.relation[rows], minlength=n) for rows in (slice(None), both, equal)]
 
 
 def _in_both(group: NDArray[np.integer], forth: NDArray[np.bool_]) -> NDArray[np.bool_]:

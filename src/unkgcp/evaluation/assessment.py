@@ -29,7 +29,7 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.query_groups import ThresholdGroups, threshold_groups
 from unkgcp.evaluation.slices import QueryFeatures
 from unkgcp.graph.datasets import Dataset, read
-from unkgcp.graph.facts import Graph, Splits, Triples, both_ends, in_vocabulary
+from unkgcp.graph.facts import Graph, Splits, Triples, both_ends, contained, in_vocabulary
 from unkgcp.graph.kinds import KINDS, Kinds
 from unkgcp.graph.objects import to_triples
 from unkgcp.graph.symmetry import symmetric_as_in
@@ -117,7 +117,11 @@ def ask(
         negatives = negatives[without_held(predictor, negatives, [])]
     ids, other_ids = to_triples(facts, vocabulary), to_triples(negatives, vocabulary)
     taken = np.concatenate([splits.train.keys, splits.validation.keys, splits.calibration.keys])
-    overlap_free, truth, truth_of_negatives = ~np.isin(facts.keys, taken), facts.truth, negatives.truth
+    overlap_free, truth, truth_of_negatives = (
+        ~contained(facts.keys, np.sort(taken)),
+        facts.truth,
+        negatives.truth,
+    )
     progress, n, of = progress or Silent(), len(facts), len(negatives)
     exactly = confidence if isinstance(confidence, ExactLevels) else exact_levels(confidence)
     facts_answers = predictor.method.interval(ids, exactly)

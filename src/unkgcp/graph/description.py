@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.graph.datasets import Dataset
-from unkgcp.graph.facts import Graph, contained
+from unkgcp.graph.facts import Graph, contained, distinct_keys
 from unkgcp.graph.kinds import Kinds
 
 BINS = 10
@@ -55,7 +55,7 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "relations_unseen_in_training": int(new_relations.sum()),
         "test_rows_in_unseen_relations": int(new_relations[splits.test.relation].sum()),
         "distinct_triples": len(keys) - len(again),
-        "repeated_triples": len(np.unique(again)),
+        "repeated_triples": len(distinct_keys(again)),
         "repeated_triples_with_other_confidence": _conflicting(graph, keys, again),
         "self_loops": graph.self_loops,
         "calibration_rows_in_train": _count_in(calibration, learned),

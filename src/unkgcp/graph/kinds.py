@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.graph.facts import Graph, HasTriples, Splits, contained, pair_keys
+from unkgcp.graph.facts import Graph, HasTriples, Splits, contained, distinct_keys, pair_keys
 
 KINDS = ("known pair", "new pair", "new entity", "new relation")
 """Known pair: a training fact joins the two entities, in either direction. New pair: both entities have training facts,
@@ -49,8 +49,8 @@ class Kinds:
 
     @cached_property
     def pairs(self) -> NDArray[np.int64]:
-        """The pairs that training facts join, sorted; made when the first query asks."""
-        return np.unique(pair_keys(self.train, len(self.seen_entities)))
+        """The pairs of training facts, sorted; made when the first query asks."""
+        return np.sort(pair_keys(self.train, len(self.seen_entities)))
 
     def codes(self, triples: HasTriples) -> NDArray[np.int8]:
         """Position in `KINDS` of each query: (n,). An id outside of the vocabulary is a new entity or relation."""
@@ -95,7 +95,8 @@ def describe_kinds(splits: Splits, split_here: bool = False) -> str:
         return sentence
     sentence += f": nothing is promised for {joined_by_and([PLURALS[code] for code in lacking])}"
     # a pair can be held out as a new one if both its entities are in other pairs
-    ends = np.stack(np.divmod(np.unique(pair_keys(train, train.n_entities)), max(train.n_entities, 1)))
+    pairs = distinct_keys(pair_keys(train, train.n_entities))
+    ends = np.stack(np.divmod(pairs, max(train.n_entities, 1)))
     pairs_can_be_new = np.sum(np.bincount(ends.ravel())[ends].min(axis=0) > 1) >= FEWEST
     if lacking == [KNOWN_PAIR] or not (pairs_can_be_new or NEW_ENTITY in lacking):
         return sentence

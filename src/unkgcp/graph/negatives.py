@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.graph.facts import Graph, contained, triple_keys
+from unkgcp.graph.facts import Graph, contained, distinct_keys, triple_keys
 
 ROUNDS = 100
 """How often a corruption is drawn again before the row is left out."""
@@ -58,7 +58,7 @@ def corrupt(facts: Graph, known: Graph, *, seed: int, per_fact: int = 1, kind: s
     rng, draw = np.random.default_rng(seed), _draw(kind, known)
     rows = facts[np.repeat(np.arange(len(facts)), per_fact)]
     head, relation, tail = rows.head.copy(), rows.relation.copy(), rows.tail.copy()
-    keys = np.unique(known.keys)
+    keys = np.sort(known.keys)
     open_rows = np.arange(len(rows))
     for _ in range(ROUNDS):
         if len(open_rows) == 0:
@@ -131,7 +131,7 @@ def _turned(known: Graph) -> Draw:
     """Head and tail exchanged, for relations with a direction: without one, the result is likely to be a fact."""
     apart = known[known.head != known.tail]
     sizes = (known.n_entities, known.n_relations)
-    both = contained(triple_keys(apart.tail, apart.relation, apart.head, *sizes), np.unique(apart.keys))
+    both = contained(triple_keys(apart.tail, apart.relation, apart.head, *sizes), np.sort(apart.keys))
     count = np.bincount(apart.relation, minlength=known.n_relations)
     directed = np.bincount(apart.relation[both], minlength=known.n_relations) <= DIRECTED * count
     directed &= (count > 0) & ~known.vocabulary.symmetric
@@ -173,5 +173,5 @@ def _sides(known: Graph) -> _Groups:
     relation = 2 * known.relation.astype(np.int64)
     base = max(known.n_entities, 1)
     heads, tails = relation * base + known.head, (relation + 1) * base + known.tail
-    distinct = np.unique(np.concatenate([heads, tails]))
+    distinct = distinct_keys(np.concatenate([heads, tails]))
     return _Groups(distinct // base, (distinct % base).astype(np.int32), 2 * known.n_relations)

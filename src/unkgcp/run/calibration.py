@@ -302,10 +302,11 @@ def without_held(predictor: Predictor, facts: Graph, others: Sequence[Graph]) ->
         return np.ones(len(facts), bool)
     method, training, vocabulary = predictor.method, predictor.model.facts, predictor.model.vocabulary
     kept = [method.ranked, method.waiting, None if training is None else training.graph(vocabulary)]
-    held = np.unique(np.concatenate([part.keys for part in kept if part is not None]))
+    held = np.sort(np.concatenate([part.keys for part in kept if part is not None]))
     translated = (graph.over(vocabulary) for graph in (facts, *others))
     inside, *own_keys = (np.where(in_vocabulary(graph), graph.keys, -1) for graph in translated)
-    return ~contained(inside, np.setdiff1d(held, np.concatenate([np.zeros(0, np.int64), *own_keys])))
+    others_keys = np.sort(np.concatenate([np.zeros(0, np.int64), *own_keys]))
+    return ~contained(inside, held[~contained(held, others_keys)])
 
 
 def check_apart(training: Graph, stopping: Graph | None, facts: Graph) -> None:

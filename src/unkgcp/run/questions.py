@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph, Triples, Vocabulary
+from unkgcp.graph.facts import Graph, Triples, Vocabulary, contained
 from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.graph.objects import spelt
 from unkgcp.methods.intervals import Floats
@@ -269,4 +269,4 @@ def new_facts(candidates: AnswerWeights, facts: Graph, least: float) -> Graph:
     """The facts with a confidence of at least `least` whose labels are known and that are no training facts."""
     answerable = status_codes(candidates.predictor.model, facts) == 0
     facts = facts[answerable & (facts.confidence >= least)]
-    return facts[~np.isin(facts.keys, candidates.train.keys)]
+    return facts[~contained(facts.keys, np.sort(candidates.train.keys))]

@@ -18,7 +18,7 @@ from unkgcp.backbones import Backbone, get, score_triples
 from unkgcp.backbones.backbone import Kind
 from unkgcp.backbones.ukge_passleaf import START_DEVIATION
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph
+from unkgcp.graph.facts import Graph, distinct_keys
 from unkgcp.training.config import DISTMULT, Member, TrainConfig
 
 
@@ -80,7 +80,7 @@ class TrainingData:
         return cls(
             facts=TripleTensors.of(facts, device),
             softlogic=TripleTensors.of(softlogic, device),
-            fact_keys=torch.from_numpy(np.unique(facts.keys)).to(device),
+            fact_keys=torch.from_numpy(distinct_keys(facts.keys)).to(device),
             n_entities=facts.n_entities,
             n_relations=facts.n_relations,
             transitive=torch.from_numpy(transitive).to(device),

@@ -162,7 +162,7 @@ def _in_training(predictor: Predictor, facts: Graph) -> NDArray[np.bool_]:
     train, facts = training_facts(predictor.model), facts.over(predictor.model.vocabulary)
     if train is None:
         return np.zeros(len(facts), np.bool_)
-    return in_vocabulary(facts) & contained(facts.keys, np.unique(train.keys))
+    return in_vocabulary(facts) & contained(facts.keys, np.sort(train.keys))
 
 
 def _read(path: str | os.PathLike[str], settings: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -211,7 +211,7 @@ def check_shares(fdr: Confidence | Iterable[Confidence]) -> ExactLevels:
     each = set(shares.levels)
     if not each or len(each) < len(shares.levels) or not each.isdisjoint((0, 1)):
         raise InputError(
-            f"the allowed share of wrong ones is {fdr} but must be a number between 0 and 1, or several, each once"
+            f"the allowed share of wrong ones is {fdr} but must lie between 0 and 1; of several each is given once"
         )
     return shares
 

@@ -47,6 +47,7 @@ WORK = 100
 """Progress counts up to this: percent."""
 ASKED = 45
 """Where progress stands when all queries are answered, about as an evidence run takes."""
+PIECE = 1 << 16  # queries between two reports of progress
 SAMPLED = 20_000  # test facts that show how much coverage equal confidences make unavoidable
 
 
@@ -122,15 +123,14 @@ def ask(
         facts.truth,
         negatives.truth,
     )
-    progress, n, of = progress or Silent(), len(facts), len(negatives)
+    asking = Part(progress or Silent(), 0, ASKED, len(facts) + len(negatives))
     exactly = confidence if isinstance(confidence, ExactLevels) else exact_levels(confidence)
-    facts_answers = predictor.method.interval(ids, exactly)
-    progress.update(round(ASKED * n / (n + of), 1), "asking")
+    facts_answers = _in_pieces(predictor.method, ids, exactly, asking, 0)
     answered = ~np.isnan(facts_answers.score)
     train, usable = training_facts(predictor, dataset), some_rows(ids, np.flatnonzero(answered))
     doubt, sizes, group = _behind(predictor.method, usable, answered, facts_answers.score)
-    of_negatives = (predictor.negative or predictor.method).interval(other_ids, exactly)
-    progress.update(ASKED, "asking")
+    judge_of_negatives = predictor.negative or predictor.method
+    of_negatives = _in_pieces(judge_of_negatives, other_ids, exactly, asking, len(facts))
     kinds = Kinds.of(train, len(predictor.model.seen_entities), len(predictor.model.seen_relations))
     return AnsweredTest(
         predictor=predictor,
@@ -191,6 +191,18 @@ def training_facts(predictor: Predictor, dataset: Dataset) -> Graph:
         return model.facts.graph(model.vocabulary)
     train = dataset.splits.train.over(model.vocabulary)
     return train[in_vocabulary(train)]
+
+
+def _in_pieces(
+    method: IntervalPredictor, triples: Triples, levels: ExactLevels, asking: Progress, before: int
+) -> Intervals:
+    """The method's answers, asked in pieces to report progress; so many queries were answered before."""
+    pieces = []
+    for start in range(0, max(len(triples.head), 1), PIECE):
+        piece = Triples(*(column[start : start + PIECE] for column in triples))
+        pieces.append(method.interval(piece, levels))
+        asking.update(before + start + len(piece.head), "asking")
+    return Intervals.joined(pieces)
 
 
 def not_taken_in(predictor: Predictor, dataset: Dataset) -> tuple[Dataset, int]:

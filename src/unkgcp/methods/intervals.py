@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import Any
 
@@ -125,6 +125,16 @@ class Intervals:
     def levels(self) -> list[float]:
         """The levels that were asked for, one or several."""
         return [self.confidence] if isinstance(self.confidence, float) else list(self.confidence)
+
+    @staticmethod
+    def joined(pieces: Sequence[Intervals]) -> Intervals:
+        """Answers of one method at the same levels, without labels, one after the other."""
+        columns: dict[str, Any] = {
+            field.name: np.concatenate([getattr(part, field.name) for part in pieces])
+            for field in fields(Intervals)
+            if isinstance(getattr(pieces[0], field.name), np.ndarray)
+        }
+        return replace(pieces[0], **columns)
 
     def to_arrow(self) -> pa.Table:
         """Columns score (null if unknown), lower and upper (`lower_80`, ... for several levels) and status.

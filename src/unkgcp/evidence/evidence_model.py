@@ -551,7 +551,7 @@ class Lesson:
         """The law with each of `BY_ERRORS` and with its actual masses, and its interval score on held rows."""
         held, label = self.held, self.confidence[self.held]
         plain = law.distribution(Features(self.table[held], self.slots[held]), self.values)
-        for by_errors in BY_ERRORS if law.between else BY_ERRORS[:1]:
+        for by_errors in BY_ERRORS[:1] if law.between is None else BY_ERRORS:
             distribution = plain.blended(by_errors) if by_errors else plain
             actual = actual_masses(distribution, label, self.seed)
             score = _interval_score(replace(distribution, actual=actual), label)

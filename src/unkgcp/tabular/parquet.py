@@ -231,10 +231,12 @@ def _written_out(file: pq.ParquetFile, name: str, max_bytes: int) -> bool:
     outside = 0
     for place in range(file.num_row_groups):
         group = file.metadata.row_group(place)
+        # columns inside of others have chunks of their own, so that a column is found by its path
+        chunks = [group.column(number) for number in range(group.num_columns)]
         for first_row in islice(file.iter_batches(1, [place], [name]), 1):
             dictionary = first_row.column(0).dictionary
             longest = pc.max(pc.binary_length(dictionary)).as_py() or 0
-            size = group.column(file.schema_arrow.names.index(name)).total_uncompressed_size
+            size = next(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == name)
             if group.num_rows * longest + size > max_bytes:
                 return False
             # a place in a dictionary has 4 bytes at most

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unkgcp.errors import InputError
-from unkgcp.tabular.label_index import FEW, GrowingLabels, LabelIds
+from unkgcp.tabular import label_index
+from unkgcp.tabular.label_index import LabelIds, LabelPlaces
+from unkgcp.tabular.label_kernels import FACTOR, HALF, LabelTable
 
 LABELS = st.text("ab\0é", min_size=1, max_size=6)
-COLUMNS = st.lists(st.lists(LABELS, max_size=20), max_size=5)
 
 
 def column(labels: list[str], coded: bool) -> pa.Array:
@@ -26,42 +27,74 @@ def column(labels: list[str], coded: bool) -> pa.Array:
 
 @settings(deadline=None)
 @given(
-    known=st.lists(LABELS, unique=True, max_size=5), files=st.lists(COLUMNS, max_size=3), coded=st.booleans()
+    known=st.lists(LABELS, unique=True, max_size=5),
+    files=st.lists(st.lists(st.tuples(LABELS, LABELS), max_size=20), max_size=4),
+    coded=st.booleans(),
+    patience=st.sampled_from([0, 30, label_index.PATIENCE]),
 )
-def test_new_labels_are_numbered_by_their_first_appearance(known, files, coded):
-    labels, expected = (
-        GrowingLabels(pa.array(known, pa.string())),
-        {label: place for place, label in enumerate(known)},
+def test_new_labels_are_numbered_by_their_first_appearance(known, files, coded, patience):
+    """Whether Arrow looks labels up, or a table that is kept, or first the one and then the other."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(label_index, "PATIENCE", patience)
+        labels = LabelPlaces(pa.array(known, pa.string()))
+        expected = {label: place for place, label in enumerate(known)}
+        for rows in files:
+            columns = list(zip(*rows, strict=True)) or [(), ()]
+            found = labels.enter([column(list(some), coded) for some in columns])
+            wanted = [[expected.setdefault(label, len(expected)) for label in row] for row in rows]
+            assert found.T.tolist() == wanted
+        assert labels.labels.to_pylist() == list(expected)
+
+
+def test_a_table_that_grows_finds_what_a_dictionary_finds():
+    """Labels of all lengths up to a few words of eight bytes, some of them beginnings of others."""
+    random = np.random.default_rng(0)
+    labels = list(
+        dict.fromkeys("ab" * int(n // 2) + str(k % 1000) for k, n in enumerate(random.integers(0, 40, 9000)))
     )
-    for columns in files:
-        first = len(labels.labels)
-        halves = len(columns) // 2
-        ids = [*labels.encode([column(some, coded) for some in columns[:halves]])]
-        ids += labels.encode([column(some, coded) for some in columns[halves:]])
-        new = labels.renumber(first, ids)
-        for some, found in zip(columns, ids, strict=True):
-            assert new[found].tolist() == [expected.setdefault(label, len(expected)) for label in some]
-    assert labels.labels.to_pylist() == list(expected)
+    table, asked = LabelTable(pa.array(labels[:10])), pa.array([*labels, *(label + "b" for label in labels)])
+    for size in (10, 11, 700, 1500, len(labels)):
+        table.hold(pa.array(labels)[:size])
+        place = {label: k for k, label in enumerate(labels[:size])}
+        for some in (asked, asked[5:], asked[:0], asked[-1:]):
+            assert table.places(some).tolist() == [place.get(label, -1) for label in some.to_pylist()]
+
+
+def test_labels_whose_hashes_agree_are_told_apart():
+    """The hash of eight bytes is undone, so that labels can be made which agree in all bits that a slot keeps of it."""
+    inverse, start = np.uint64(pow(int(FACTOR), -1, 1 << 64)), np.uint64(8 * int(FACTOR) % (1 << 64))
+    with np.errstate(over="ignore"):
+        word = (start ^ np.frombuffer(b"protein7", np.uint64)) * FACTOR
+        end = (word ^ (word >> HALF)) * FACTOR
+        ends = end ^ (np.arange(1, 1 << 20, dtype=np.uint64) << np.uint64(5))
+        word = ends * inverse
+        words = ((word ^ (word >> HALF)) * inverse) ^ start
+    texts = words.view(np.uint8).reshape(-1, 8)
+    printed = texts[((texts > 32) & (texts < 127)).all(axis=1)]
+    others = pa.array([bytes(text).decode() for text in printed])
+    assert len(others) > 100
+    assert (LabelTable(pa.array(["protein7"])).places(others) == -1).all()
+    assert np.array_equal(LabelTable(others).places(others), np.arange(len(others)))
 
 
 @settings(deadline=None)
-@given(known=st.integers(1, 3 * FEW), asked=st.lists(st.none() | st.integers(0, 99).map(str), max_size=9))
-def test_unknown_labels_and_none_have_no_id(known, asked):
-    """Few labels are looked up in a dictionary, many by Arrow."""
-    vocabulary = LabelIds(pa.array(map(str, range(known)), pa.string()), pa.array(["r"]))
-    expected = [int(label) if label is not None and int(label) < known else -1 for label in asked]
-    labels = pa.array(asked, pa.string())
-    for given_ in (labels, labels.dictionary_encode(), pa.chunked_array([labels, labels[:0]])):
-        assert vocabulary.entity_ids(given_).tolist() == expected
+@given(
+    known=st.integers(1, 50),
+    asked=st.lists(st.none() | st.integers(0, 99).map(str), max_size=9),
+    kept=st.booleans(),
+)
+def test_unknown_labels_and_none_have_no_id(known, asked, kept):
+    with pytest.MonkeyPatch.context() as patched:
+        if kept:
+            patched.setattr(label_index, "PATIENCE", 0)
+        vocabulary = LabelIds(pa.array(map(str, range(known)), pa.string()), pa.array(["r"]))
+        expected = [int(label) if label is not None and int(label) < known else -1 for label in asked]
+        labels = pa.array(asked, pa.string())
+        for given_ in (labels, labels.dictionary_encode(), pa.chunked_array([labels, labels[:0]])):
+            assert vocabulary.entity_ids(given_).tolist() == expected
 
 
 def test_a_label_that_is_no_text():
     vocabulary = LabelIds(pa.array(["a"]), pa.array(["r"]))
     with pytest.raises(InputError, match="half of a surrogate pair"):
         vocabulary.entity_ids(["a", "\ud800"])
-
-
-def test_a_label_that_stands_twice():
-    with pytest.raises(ValueError, match="stands twice"):
-        LabelIds(pa.array(["a"] * (FEW + 1)), pa.array(["r"])).entity_ids(["a"])
-    assert np.array_equal(LabelIds(pa.array(["a", "b"]), pa.array(["r"])).relation_ids(["r"]), [0])

@@ -281,7 +281,7 @@ class Scale:
     def together(self, columns: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
         """Confidences of several files, the smallest and largest number taken over all of them."""
         if self.kind == "none":
-            return [np.clip(values / self.unit, 0.0, 1.0) for values in columns]
+            return [np.clip(values if self.unit == 1 else values / self.unit, 0.0, 1.0) for values in columns]
         filled = [values for values in columns if len(values)]
         if not filled:
             return list(columns)

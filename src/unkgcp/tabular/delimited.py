@@ -37,7 +37,7 @@ T = TypeVar("T")
 class Block(NamedTuple):
     """Whole lines of a file, the number of the first of them, and whether it is the first of the file."""
 
-    text: bytes
+    text: bytes | bytearray
     line: int
     is_first: bool
 
@@ -113,7 +113,8 @@ def blocks_of(source: Source, quoted: bool) -> Iterator[Block]:
     rest, size = bytearray(), BLOCK
     line, is_first = 1 + source.sample[:start].count(b"\n"), True
     while True:
-        buffer = rest + bytearray(size)
+        buffer = bytearray(len(rest) + size)
+        buffer[: len(rest)] = rest
         count = source.readinto(memoryview(buffer)[len(rest) :])
         del buffer[len(rest) + count :]
         cut = (
@@ -124,10 +125,11 @@ def blocks_of(source: Source, quoted: bool) -> Iterator[Block]:
             else buffer.rfind(b"\n") + 1
         )
         if cut > start:
-            block = Block(bytes(memoryview(buffer)[start:cut]), line, is_first)
-            yield block
-            line, is_first = line + block.text.count(b"\n"), False
-            rest, size, start = buffer[cut:], BLOCK, 0
+            rest = buffer[cut:]
+            del buffer[cut:], buffer[:start]
+            yield Block(buffer, line, is_first)
+            line += int(np.count_nonzero(np.frombuffer(buffer, np.uint8) == _LINE_END))
+            is_first, size, start = False, BLOCK, 0
         elif len(buffer) > LONGEST:
             what = "a quotation that is never closed" if quoted else "a line"
             raise InputError(
@@ -190,7 +192,7 @@ def _record_ends(text: bytes | bytearray) -> NDArray[np.intp]:
     return np.asarray(ends[np.searchsorted(marks, ends) % 2 == 0] + 1)
 
 
-def misplaced_quote(text: bytes, delimiter: str) -> int | None:
+def misplaced_quote(text: bytes | bytearray, delimiter: str) -> int | None:
     """Position of the first quotation mark that neither begins nor ends a field, or is left open."""
     data = np.frombuffer(text, np.uint8)
     marks = np.flatnonzero(data == _MARK)

@@ -1,13 +1,13 @@
 """Files of facts as columns of ids and confidences, with the labels behind the ids.
 
-Threads parse the blocks of a file; their labels become ids many blocks at a time, in one pass of Arrow's
-`dictionary_encode`, and memory holds ids only. Ids follow the first appearance of a label, row by row and head before
-tail, however a file is cut.
+Threads parse the blocks of a file, whose labels become ids one block after the other; memory holds ids only. Ids follow
+the first appearance of a label, row by row and head before tail, however a file is cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +18,9 @@ from unkgcp.tabular.arrow_arrays import values
 from unkgcp.tabular.columns import Request, Scale, rounded
 from unkgcp.tabular.delimited import text_batches
 from unkgcp.tabular.formats import PARQUET, FactLayout, layout_of
-from unkgcp.tabular.label_index import GrowingLabels, Ids
+from unkgcp.tabular.label_index import Ids, LabelPlaces
 from unkgcp.tabular.parquet import parquet_batches, table_batches
 from unkgcp.tabular.source import Origin, Source
-
-# rows whose labels become ids at once: the more, the less often known labels are hashed again
-TOGETHER = 1 << 21
 
 Labels = tuple[pa.StringArray, pa.StringArray]  # of entities and of relations
 FactColumns = tuple[Ids, Ids, Ids, NDArray[np.float64]]
@@ -88,45 +85,25 @@ class Collector:
     """Collects the facts of one file after the other, with one numbering of their labels."""
 
     def __init__(self, known: Labels | None = None) -> None:
-        self._entities, self._relations = map(GrowingLabels, known or (None, None))
-        self._given_sizes = len(self._entities.labels), len(self._relations.labels)
-        self._waiting: list[pa.RecordBatch] = []
-        self._pairs: list[Ids] = []  # heads and tails in turns
-        self._rest: list[tuple[Ids, NDArray[np.float64]]] = []  # relations, and confidences or their ends
+        nothing = pa.array([], pa.string())
+        self._entities, self._relations = map(LabelPlaces, known or (nothing, nothing))
+        self._blocks: list[tuple[Any, ...]] = []  # head, relation, tail, and confidences or their ends
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take in the next batch of the file."""
-        self._waiting.append(batch)
-        if sum(map(len, self._waiting)) >= TOGETHER:
-            self._encode()
-
-    def _encode(self) -> None:
-        batches, self._waiting = self._waiting, []
-        ends = self._entities.encode([batch.column(role) for batch in batches for role in ("head", "tail")])
-        relations = self._relations.encode([batch.column("relation") for batch in batches])
-        for place, (batch, relation) in enumerate(zip(batches, relations, strict=True)):
-            self._pairs.append(np.stack(ends[2 * place : 2 * place + 2], axis=1).reshape(-1))
-            numbers = [values(column) for column in batch.columns[3:]]
-            self._rest.append((relation, numbers[0] if len(numbers) == 1 else np.stack(numbers, axis=1)))
+        head, tail = self._entities.enter([batch.column("head"), batch.column("tail")])
+        (relation,) = self._relations.enter([batch.column("relation")])
+        confidence = [values(column) for column in batch.columns[3:]]
+        self._blocks.append(
+            (head, relation, tail, confidence[0] if len(confidence) == 1 else np.stack(confidence, axis=1))
+        )
 
     def columns(self) -> FactColumns:
         """The columns of all facts since the last call, confidences as they stand in the file."""
-        self._encode()
-        pairs, rest = self._pairs, self._rest
-        self._pairs, self._rest = [], []
-        if not pairs:
-            empty = np.empty(0, np.int32)
-            return empty, empty, empty, np.empty(0, np.float64)
-        relations = [relation for relation, _ in rest]
-        entity = self._entities.renumber(self._given_sizes[0], pairs)
-        kind = self._relations.renumber(self._given_sizes[1], relations)
-        self._given_sizes = len(entity), len(kind)
-        return (
-            np.concatenate([entity[some[::2]] for some in pairs]),
-            kind[np.concatenate(relations)],
-            np.concatenate([entity[some[1::2]] for some in pairs]),
-            np.concatenate([confidence for _, confidence in rest]),
-        )
+        ids, nothing = np.empty(0, np.int32), np.empty(0)
+        blocks, self._blocks = self._blocks or [(ids, ids, ids, nothing)], []
+        head, relation, tail, confidence = map(np.concatenate, zip(*blocks, strict=True))
+        return head, relation, tail, confidence
 
     @property
     def labels(self) -> Labels:

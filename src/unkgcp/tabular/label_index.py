@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,12 +19,16 @@ from numpy.typing import NDArray
 from unkgcp.errors import InputError
 from unkgcp.tabular.arrow_arrays import numbers, one_array, values
 
+if TYPE_CHECKING:
+    from unkgcp.tabular.label_kernels import LabelTable
+
 Ids = NDArray[np.int32]
 Labels: TypeAlias = pa.Array | pa.ChunkedArray
 
 OPEN = "?"
 """The label of a head or tail that is to be found."""
-FEW = 16  # times as many labels as are looked up: then a dictionary that is kept is quicker than Arrow's
+PATIENCE = 1 << 20
+"""Labels that Arrow may go through in vain, since it keeps no table, before one is made that is kept."""
 
 
 def as_labels(labels: Sequence[Any], kind: pa.DataType | None = pa.string()) -> pa.Array:  # noqa: B008
@@ -42,8 +47,7 @@ class LabelIds:
 
     entities: pa.StringArray
     relations: pa.StringArray
-    # made when first needed: a graph that is only read never looks a label up
-    _id_of: dict[str, dict[str, int]] = field(default_factory=dict, init=False, repr=False)
+    _places: dict[str, LabelPlaces] = field(default_factory=dict, init=False, repr=False)
 
     def entity_ids(self, labels: Sequence[str] | Labels) -> Ids:
         """Ids of entity labels, -1 for an unknown one: (n,) int32."""
@@ -55,82 +59,63 @@ class LabelIds:
 
     def triple_ids(self, head: Labels, relation: Labels, tail: Labels) -> tuple[Ids, Ids, Ids]:
         """Ids of the three columns of triples, -1 for an unknown label: (n,) int32 each."""
-        if not all(
-            isinstance(column, pa.Array) and pa.types.is_string(column.type) for column in (head, tail)
-        ):
-            return self.entity_ids(head), self.relation_ids(relation), self.entity_ids(tail)
-        # at once, since Arrow makes a table of all labels each time
-        ends = self._of_text("entities", pa.chunked_array([head, tail]))
-        return ends[: len(head)], self.relation_ids(relation), ends[len(head) :]
+        return self.entity_ids(head), self.relation_ids(relation), self.entity_ids(tail)
 
     def _ids(self, kind: str, labels: Sequence[str] | Labels) -> Ids:
-        if not isinstance(labels, pa.Array | pa.ChunkedArray):
-            return self._of_text(kind, as_labels(labels))
-        column = one_array(labels)
+        column = one_array(labels if isinstance(labels, pa.Array | pa.ChunkedArray) else as_labels(labels))
+        if kind not in self._places:
+            self._places[kind] = LabelPlaces(getattr(self, kind))
+        return self._places[kind].find(column)
+
+
+class LabelPlaces:
+    """The places of labels in a list of them, to which new ones may be added."""
+
+    def __init__(self, labels: pa.StringArray) -> None:
+        self.labels = labels
+        self._in_vain = 0  # labels that Arrow went through
+        self._table: LabelTable | None = None
+
+    def find(self, column: pa.Array) -> Ids:
+        """The place of each label of a column of text or of a dictionary, -1 for a null and for a new one: (n,)."""
         if not pa.types.is_dictionary(column.type) or len(column) < len(column.dictionary):
-            return self._of_text(kind, column.cast(pa.string()))
-        ids = np.append(self._of_text(kind, column.dictionary.cast(pa.string())), np.int32(-1))
-        return np.asarray(ids[_codes(column.indices.cast(pa.int32()))])  # the last is for null
+            return self._of_text(column.cast(pa.string()))
+        places = np.append(self._of_text(column.dictionary.cast(pa.string())), np.int32(-1))
+        return np.asarray(places[_codes(column.indices.cast(pa.int32()))])  # the last is for null
 
-    def _of_text(self, kind: str, labels: pa.StringArray | pa.ChunkedArray) -> Ids:
-        if len(labels) * FEW < len(getattr(self, kind)):
-            id_of = self._dictionary(kind)
-            return np.array([id_of.get(label, -1) for label in labels.to_pylist()], np.int32)
-        return _codes(one_array(pc.index_in(labels, value_set=getattr(self, kind), skip_nulls=True)))
+    def _of_text(self, labels: pa.StringArray) -> Ids:
+        if self._table is None:
+            self._in_vain += len(self.labels) + len(labels)
+            if self._in_vain > PATIENCE:
+                with suppress(ModuleNotFoundError):  # without numba Arrow goes on
+                    from unkgcp.tabular.label_kernels import LabelTable
 
-    def _dictionary(self, kind: str) -> dict[str, int]:
-        if kind not in self._id_of:
-            labels = getattr(self, kind).to_pylist()
-            self._id_of[kind] = dict(zip(labels, range(len(labels)), strict=True))
-            if len(self._id_of[kind]) < len(labels):
-                raise ValueError("a label stands twice in a vocabulary, so it has no one id")
-        return self._id_of[kind]
+                    self._table = LabelTable(self.labels)
+        if self._table is None:
+            return _codes(pc.index_in(labels, value_set=self.labels, skip_nulls=True))
+        places = self._table.places(labels)
+        if labels.null_count:
+            places[values(labels.is_null())] = -1
+        return places
+
+    def enter(self, columns: Sequence[pa.Array]) -> NDArray[np.int32]:
+        """The places of the labels of columns of one length, none of them null: (columns, n).
+
+        New labels are added as they appear, row by row and from the first column to the last.
+        """
+        places = np.stack([self.find(column) for column in columns])
+        column, row = np.nonzero(places < 0)
+        if len(row):
+            order = np.argsort(row, kind="stable")
+            new = [some.take(numbers(row[column == k])).cast(pa.string()) for k, some in enumerate(columns)]
+            encoded = pa.concat_arrays(new).take(numbers(order)).dictionary_encode()
+            places[column[order], row[order]] = len(self.labels) + values(encoded.indices)
+            self.labels = pa.concat_arrays([self.labels, encoded.dictionary])
+            if self._table is not None:
+                self._table.hold(self.labels)
+        return places
 
 
 def _codes(column: pa.Int32Array) -> Ids:
     """The numbers of a column, -1 where it is null; a plain -1 as what to fill with would load pandas."""
     return values(column.fill_null(numbers(np.array([-1], np.int32))[0]))
-
-
-class GrowingLabels:
-    """The labels of a vocabulary while files are read: new ones get the next ids."""
-
-    def __init__(self, labels: pa.StringArray | None = None) -> None:
-        self.labels = pa.array([], pa.string()) if labels is None else labels
-
-    def encode(self, columns: Sequence[pa.Array]) -> list[Ids]:
-        """The ids of columns of strings or dictionaries, in one pass of Arrow over all of them."""
-        texts, rows = zip(*map(_used, columns), strict=True) if columns else ((), ())
-        filled = [labels for labels in (self.labels, *texts) if len(labels)]
-        if not filled:
-            return [np.zeros(0, np.int32) for _ in columns]
-        encoded = pa.chunked_array(filled).dictionary_encode()
-        chunks = iter(encoded.chunks[1 if len(self.labels) else 0 :])
-        self.labels = encoded.chunk(0).dictionary
-        ids = [values(next(chunks).indices) if len(labels) else np.zeros(0, np.int32) for labels in texts]
-        return [codes if of_row is None else codes[of_row] for codes, of_row in zip(ids, rows, strict=True)]
-
-    def renumber(self, first: int, columns: Sequence[Ids]) -> Ids:
-        """New ids of all labels (n,), so that those from `first` on follow their first appearance in the columns.
-
-        The labels are put into this order.
-        """
-        appearance = np.empty(len(self.labels), np.int64)
-        end = sum(map(len, columns))
-        for ids in reversed(columns):  # backwards, so that the first place of a label is written last
-            appearance[ids[::-1]] = np.arange(end - 1, end - 1 - len(ids), -1)
-            end -= len(ids)
-        appearance[:first] = np.arange(-first, 0)
-        order = np.argsort(appearance)
-        self.labels = self.labels.take(numbers(order))
-        ids = np.empty(len(order), np.int32)
-        ids[order] = np.arange(len(order), dtype=np.int32)
-        return ids
-
-
-def _used(column: pa.Array) -> tuple[pa.StringArray, Ids | None]:
-    """The labels of a column, without those of a dictionary that no row has, and the place of each row's label."""
-    if not pa.types.is_dictionary(column.type):
-        return column, None
-    used = column.indices.dictionary_encode()
-    return column.dictionary.take(used.dictionary), values(used.indices)

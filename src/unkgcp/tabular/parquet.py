@@ -32,7 +32,7 @@ from unkgcp.tabular.fact_batches import (
 from unkgcp.tabular.source import Source
 
 ROWS = 1 << 19
-"""Rows of a batch, at most: Arrow makes a table of all labels of a run to look up those of a batch."""
+"""Rows of a batch, at most."""
 OPEN_ROWS = 1 << 17
 """The same of queries with open places, each of which may have many answers."""
 GROUP = 1 << 21

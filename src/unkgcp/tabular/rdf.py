@@ -242,7 +242,7 @@ class RdfFile:
         # Turtle's parser reads N-Triples, and RDF-star, which that of N-Triples does not
         format = oxigraph.RdfFormat.N_QUADS if self._kind == NQUADS else oxigraph.RdfFormat.TURTLE
         for block in blocks_of(self._source, quoted=False):
-            for self._line, line in enumerate(block.text.split(b"\n"), block.line):
+            for self._line, line in enumerate(bytes(block.text).split(b"\n"), block.line):
                 try:
                     yield from oxigraph.parse(line, format=format)
                 except SyntaxError as error:

@@ -183,9 +183,9 @@ class EvidenceIntervals(Partitioned):
         return [np.maximum(*pair) for pair in zip(tables, floors, strict=True)]
 
     def _answers(
-        self, triples: HasTriples, answerable: NDArray[np.intp], levels: list[Fraction]
+        self, triples: HasTriples, answered: NDArray[np.bool_], levels: list[Fraction]
     ) -> tuple[NDArray[np.float32], Floats, dict[str, Any]]:
-        n = len(triples.head)
+        n, answerable = len(triples.head), np.flatnonzero(answered)
         score = np.full(n, np.nan, dtype=np.float32)
         ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
         ends[:, 0], ends[:, 1] = 0.0, 1.0
@@ -200,7 +200,7 @@ class EvidenceIntervals(Partitioned):
         return score, ends, _likely_values(Centre(*centre))
 
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
-        return self._answers(triples, np.arange(len(score)), levels)[1]
+        return self._answers(triples, np.ones(len(score), np.bool_), levels)[1]
 
     def _of_each(self, triples: HasTriples, figure: Callable[[slice, Distribution], Floats]) -> Floats:
         """One figure of each triple, from the places of a chunk and its distributions: (n,)."""

@@ -38,6 +38,7 @@ from unkgcp.graph.facts import (
 )
 from unkgcp.graph.kinds import KINDS, KNOWN_PAIR, NEW_ENTITY, Kinds, known_ids
 from unkgcp.graph.known_facts import RANKED, WAITING, KnownFacts, facts_to_arrays
+from unkgcp.loops import run_chunks
 from unkgcp.methods.intervals import Floats, Intervals, Levels
 
 if TYPE_CHECKING:
@@ -91,10 +92,17 @@ def numbered(models: Mapping[str, Any], kind: str, number: Callable[[str], Numbe
 
 def status_codes(model: Scorer, triples: HasTriples) -> NDArray[np.int8]:
     """Position in `STATUSES` of each triple: (n,). Unknown entities are reported first."""
-    entity = known_ids(model.seen_entities, triples.head) & known_ids(model.seen_entities, triples.tail)
-    relation = known_ids(model.seen_relations, triples.relation)
-    ok, unknown_entity, unknown_relation = np.arange(3, dtype=np.int8)
-    return np.where(entity, np.where(relation, ok, unknown_relation), unknown_entity)
+    _, unknown_entity, unknown_relation = np.arange(3, dtype=np.int8)
+    code = np.empty(len(triples.head), np.int8)
+
+    def work(start: int, stop: int) -> None:
+        head, relation, tail = some_rows(triples, slice(start, stop))
+        entity = known_ids(model.seen_entities, head) & known_ids(model.seen_entities, tail)
+        known = known_ids(model.seen_relations, relation)
+        code[start:stop] = unknown_entity * ~entity + unknown_relation * (entity & ~known)
+
+    run_chunks(len(code), work)
+    return code
 
 
 def some_rows(triples: HasTriples, rows: NDArray[np.intp] | slice) -> Triples:
@@ -278,27 +286,29 @@ class IntervalPredictor(ABC):
         code = status_codes(self.model, triples)
         kind = self.kinds(triples) if self.tells_kinds else None
         answered = code == 0 if kind is None else self.kind_counts[kind] > 0
-        score, ends, more = self._answers(triples, np.flatnonzero(answered), levels)
+        score, ends, more = self._answers(triples, answered, levels)
         more["basis"], more["kind"] = self._basis(triples), kind
         if single:
             return Intervals(score, ends[:, 0, 0], ends[:, 1, 0], code, float(levels[0]), **more)
         return Intervals(score, ends[:, 0], ends[:, 1], code, [float(level) for level in levels], **more)
 
     def _answers(
-        self, triples: HasTriples, answerable: NDArray[np.intp], levels: list[Fraction]
+        self, triples: HasTriples, answered: NDArray[np.bool_], levels: list[Fraction]
     ) -> tuple[NDArray[np.float32], Floats, dict[str, Any]]:
-        """Scores (n,) and ends (n, 2, levels) of triples of which the rows `answerable` are answered, and further
-        columns of `Intervals`, by name."""
+        """Scores (n,) and ends (n, 2, levels) of triples, some of which are answered (n,), and further columns of
+        `Intervals`, by name."""
         n = len(triples.head)
+        rows = slice(n) if answered.all() else np.flatnonzero(answered)
+        queries = some_rows(triples, rows)
+        predictions = self._model_scores(queries, known=not self.tells_kinds)
+        answers = predictions.astype(np.float32), self._ends(predictions, queries, levels)
+        if isinstance(rows, slice):
+            return *answers, {}
         score = np.full(n, np.nan, dtype=np.float32)
         # the columns are used one by one, so each is laid out in one piece
         ends = np.empty((len(levels), 2, n)).transpose(2, 1, 0)
         ends[:, 0], ends[:, 1] = 0.0, 1.0
-        if len(answerable):
-            queries = some_rows(triples, answerable)
-            predictions = self._model_scores(queries)
-            score[answerable] = predictions
-            ends[answerable] = self._ends(predictions, queries, levels)
+        score[rows], ends[rows] = answers
         return score, ends, {}
 
     @property
@@ -318,9 +328,12 @@ class IntervalPredictor(ABC):
         """
         return entropy_bits(self._model_scores(triples) if score is None else score)
 
-    def _model_scores(self, triples: HasTriples) -> Floats:
-        """What the model says of triples (n,); of unknown ones what training facts of their relation say on average."""
-        answerable = status_codes(self.model, triples) == 0
+    def _model_scores(self, triples: HasTriples, known: bool = False) -> Floats:
+        """What the model says of triples (n,); of unknown ones what training facts of their relation say on average.
+
+        known: whether none of them is unknown.
+        """
+        answerable = np.ones(0, np.bool_) if known else status_codes(self.model, triples) == 0
         if answerable.all():
             return np.asarray(self.model.score(triples.head, triples.relation, triples.tail), np.float64)
         score = np.empty(len(answerable))

@@ -213,7 +213,8 @@ class Loop:
             None if job.stopping is None else KnownFacts.of(job.stopping),
         )
         source = self.best.tables if any(self.best.epoch) else self.engine.tables
-        models = []
+        models, seen_ids = [], seen(job.facts)
+        weight = job.held_out_weight() if job.config.learns_map else None
         for i, member in enumerate(self.members):
             tables = {name: table[i].detach().cpu().clone().numpy() for name, table in source.items()}
             history = [
@@ -226,7 +227,7 @@ class Loop:
                 job.facts.vocabulary,
                 config,
                 member.seed,
-                *seen(job.facts),
+                *seen_ids,
                 history,
                 interrupted,
                 *given_facts,
@@ -234,7 +235,7 @@ class Loop:
             if config.learns_map:
                 held = job.validation
                 score = model.score(held.head, held.relation, held.tail)
-                tables[MAP] = learn_map(score, held.confidence, job.held_out_weight())
+                tables[MAP] = learn_map(score, held.confidence, weight)
             models.append(model)
         return models
 

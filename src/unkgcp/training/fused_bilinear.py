@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from unkgcp.training.fused_common import SIZES, below, corrupt, draw, fact_error, unit
+from unkgcp.training.fused_common import SIZES, SLOTS, below, corrupt, draw, fact_error, unit
 
 # fmt: off
 
@@ -84,7 +84,7 @@ def bilinear_batch(
     bases, fact_keys, n_keys, rounds,
     soft, soft_targets, n_soft, soft_bases, step_at,
     triples, scores, places, share_at, choice_bases, draw_bases, fresh, fresh_values,
-    loss_at, members, batch, n_entities, n_relations, w_negative, regular, w_soft,
+    sums, members, batch, n_entities, n_relations, w_negative, regular, w_soft,
     COUNT: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, RETRIES: tl.constexpr,
     RECTIFIED: tl.constexpr, QUANTILE: tl.constexpr, SOFT: tl.constexpr, PHASE: tl.constexpr,
 ):
@@ -103,6 +103,7 @@ def bilinear_batch(
     relation += member * n_relations * WIDTH
     g_relation += member * n_relations * WIDTH
     w, b = tl.load(w_at + member), tl.load(b_at + member)
+    sums += (member * SLOTS + i % SLOTS) * 8
     loss = 0.0
     if fact >= 0:
         weight = 1.0 / tl.minimum(batch, n_facts - place * batch).to(tl.float32)
@@ -173,8 +174,8 @@ def bilinear_batch(
         tl.atomic_add(g_entity + t * WIDTH + column, d_qh * rv + d_t + norm * tv, mask=inside, sem="relaxed")
         d_r = d_qt * hv + d_qh * tv + norm * rv
         tl.atomic_add(g_relation + r * WIDTH + column, d_r, mask=inside, sem="relaxed")
-        tl.atomic_add(g_w + member, d_w, sem="relaxed")
-        tl.atomic_add(g_b + member, d_b, sem="relaxed")
+        tl.atomic_add(sums + 1, d_w, sem="relaxed")
+        tl.atomic_add(sums + 2, d_b, sem="relaxed")
     if SOFT:  # noqa: SIM102 (one condition is settled when the kernel is compiled, the other when it runs)
         if i == 0:
             base = tl.load(soft_bases + member).to(tl.uint64, bitcast=True)
@@ -186,9 +187,9 @@ def bilinear_batch(
                 tl.zeros((1,), tl.float32) + w_soft, column, inside, w, b, WIDTH, RECTIFIED, True,
             )
             loss += tl.sum(part)
-            tl.atomic_add(g_w + member, tl.sum(more_w), sem="relaxed")
-            tl.atomic_add(g_b + member, tl.sum(more_b), sem="relaxed")
-    tl.atomic_add(loss_at + member, loss, sem="relaxed")
+            tl.atomic_add(sums + 1, tl.sum(more_w), sem="relaxed")
+            tl.atomic_add(sums + 2, tl.sum(more_b), sem="relaxed")
+    tl.atomic_add(sums, loss, sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["places", "members", "batch"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from unkgcp.training.fused_common import SIZES, corrupt, fact_error
+from unkgcp.training.fused_common import SIZES, SLOTS, corrupt, fact_error
 
 BETA = tl.constexpr(0.01)
 OFFSET = tl.constexpr(2 * 0.5772156649015329 * 0.01)
@@ -137,7 +137,7 @@ def box_batch(
     order, place_at, start_at, n_facts, heads, relations, tails, targets, taus,
     low, log_side_at, h_shift, h_scale, t_shift, t_scale,
     g_low, g_log_side, g_h_shift, g_h_scale, g_t_shift, g_t_scale,
-    bases, fact_keys, n_keys, rounds, loss_at, members, batch, n_entities, n_relations, w_negative, w_side, w_other,
+    bases, fact_keys, n_keys, rounds, sums, members, batch, n_entities, n_relations, w_negative, w_side, w_other,
     COUNT: tl.constexpr, LANES: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
     RETRIES: tl.constexpr, QUANTILE: tl.constexpr,
 ):
@@ -212,4 +212,4 @@ def box_batch(
         loss += add_with_norm(g_h_scale, at_r, scale_h, d_scale_h, w_other, inside)
         loss += add_with_norm(g_t_shift, at_r, shift_t, g_box_t + own_t_shift, w_other, inside)
         loss += add_with_norm(g_t_scale, at_r, scale_t, d_scale_t, w_other, inside)
-        tl.atomic_add(loss_at + member, loss, sem="relaxed")
+        tl.atomic_add(sums + (member * SLOTS + i % SLOTS) * 8, loss, sem="relaxed")

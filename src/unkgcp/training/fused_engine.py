@@ -18,8 +18,8 @@ from unkgcp.training.config import Member, TrainConfig
 from unkgcp.training.losses import Term, rules
 from unkgcp.training.torch_engine import TorchEngine
 
-Launch = Callable[[Tensor], None]
-"""Adds the loss of a batch that needs no autograd to (members,), and its gradient to the buffers."""
+Launch = Callable[[], None]
+"""Adds the loss of a batch that needs no autograd to the sums, and its gradient to the buffers or the sums."""
 
 
 class FusedEngine(TorchEngine):
@@ -28,10 +28,13 @@ class FusedEngine(TorchEngine):
     def __init__(
         self, data: TrainingData, config: TrainConfig, members: list[Member], device: torch.device
     ) -> None:
+        from unkgcp.training.fused_common import SLOTS
+
         super().__init__(data, config, members, device)
         self._fused: Launch | None = None
         self.rates = torch.zeros(self.steps + 1, 2, device=device)
         self.step_loss = torch.zeros_like(self.loss)
+        self.sums = torch.zeros(len(members), SLOTS.value, 8, device=device)
 
     def run_epoch(self, epoch: int) -> Tensor:
         loss = super().run_epoch(epoch)
@@ -47,17 +50,17 @@ class FusedEngine(TorchEngine):
         from unkgcp.training.fused_common import count_step, step_all
 
         assert self._fused is not None
-        self._fused(self.step_loss)
+        self._fused()
         if self._terms:
             self.step_loss += self._differentiated(self._batch())
-        state, gradient = self.adam.state[self.flat], self.flat.grad
-        moments, count, size = (state["exp_avg"], state["exp_avg_sq"]), len(self.flat), 1024
-        step_all[(-(-count // size),)](
-            self.flat, gradient, *moments, self.rates, self.place, self.config.momentum, count, BLOCK=size
-        )
         count_step[(1,)](
-            self.step_loss, self.loss, self.first_bad, self.step, self.place, len(self.members),
-            LANES=_power(len(self.members)),
+            self.sums, *list(self.gradients.values())[-2:], self.step_loss, self.loss, self.first_bad, self.step,
+            self.place, len(self.members), LANES=_power(len(self.members)), WEIGHTS=self.config.model != "beurre",
+        )  # fmt: skip
+        state, count, size = self.adam.state[self.flat], len(self.flat), 1024
+        step_all[(-(-count // size),)](
+            self.flat, self.flat.grad, state["exp_avg"], state["exp_avg_sq"], self.rates, self.place,
+            self.config.momentum, count, BLOCK=size,
         )  # fmt: skip
 
     def _make_terms(self, phase: int) -> list[Term]:
@@ -92,11 +95,11 @@ class FusedEngine(TorchEngine):
         fresh = torch.full((staged,), -1, dtype=torch.int32, device=self.device)
         values = torch.zeros(staged, device=self.device)
 
-        def launch(loss: Tensor) -> None:
+        def launch() -> None:
             bilinear_batch[grid](
                 *arguments, triples, soft.target, len(soft), softlogic, self.step,
                 pool.triples, pool.scores, places, self.share, choice, draws, fresh, values,
-                loss, *sizes, config.negative_weight, config.regularization, config.softlogic_weight,
+                self.sums, *sizes, config.negative_weight, config.regularization, config.softlogic_weight,
                 RECTIFIED=config.model == "ukge-rect", PHASE=phase,
                 SOFT=bool(len(soft) and config.softlogic_weight), **constants,
             )  # fmt: skip
@@ -115,9 +118,9 @@ class FusedEngine(TorchEngine):
 
         config, constants, sizes, arguments = self.config, self._constants(), self._sizes(), self._arguments()
 
-        def launch(loss: Tensor) -> None:
+        def launch() -> None:
             box_batch[(sizes[0] * sizes[1],)](
-                *arguments, loss, *sizes, config.negative_weight, config.side_regularization,
+                *arguments, self.sums, *sizes, config.negative_weight, config.side_regularization,
                 config.box_regularization, **constants,
             )  # fmt: skip
 
@@ -129,7 +132,7 @@ class FusedEngine(TorchEngine):
         count, columns = config.drawn_negatives, _power(config.dimension)
         # the fastest on an H200: a box is many numbers, for which only few programs at a time have registers
         boxes = config.model == "beurre"
-        at_once, warps = (256, 2) if boxes else (1024, 4) if columns > 128 else (2048, 2)
+        at_once, warps = (256, 2) if boxes else (1024, 4) if columns > 128 else (2048, 1)
         constants: dict[str, Any] = {
             "COUNT": count,
             "LANES": max(1, min(_power(count), at_once // columns)),

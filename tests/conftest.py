@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.worlds import random_graph, random_model
-from unkgcp.evidence import trees
+from unkgcp.evidence import evidence_model, trees
 from unkgcp.graph import Graph, Vocabulary
 from unkgcp.loops import cores
 from unkgcp.training import Model
@@ -37,11 +37,14 @@ if threading.current_thread() is threading.main_thread():
 TOGETHER = {
     "tests/browser": "browser",
     "tests/predict/test_ray_engine.py": "ray",
+    "tests/training/test_compiled_kernels.py": "boxes",
+    "tests/training/test_trainer.py": "boxes",
 }
-"""Files, or folders of files, that run in one worker, because it starts a browser or Ray for them."""
+"""Files, or folders of files, that run in one worker, because it starts a browser or Ray, or compiles, for them."""
 LONG = (
     "browser",
     "ray",
+    "boxes",
     "tests/cli/test_fit.py",
     "tests/cli/test_predict.py",
     "tests/guarantees/test_demo_graph.py",
@@ -93,10 +96,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _trees_in_one_thread() -> Iterator[None]:
-    """LightGBM is set to be deterministic, so it learns the same trees in any number of threads."""
+def _evidence_in_little_time() -> Iterator[None]:
+    """LightGBM is set to be deterministic, so it learns the same trees in any number of threads. Forms of the law are
+    tried out once and with fewer trees: what is promised holds for each of them, and this is most of a small fit."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trees, "cores", lambda: 1)
+        patch.setattr(evidence_model, "TURNS", 1)
+        patch.setitem(evidence_model.TRIED, "rounds", 10)
         yield
 
 

@@ -32,7 +32,7 @@ import sys
 from unkgcp.cli import main
 from unkgcp.evidence import candidate_ranking, evidence_model, trees
 few = trees.Boosting(rounds=5)  # what is loaded does not depend on how much is learned
-evidence_model.learn.__kwdefaults__ |= {"suggested": few, "elsewhere": few}
+evidence_model.learn.__kwdefaults__["rounds"] = evidence_model.TRIED["rounds"] = 5
 candidate_ranking.learn_completer.__kwdefaults__ |= {"trees": few}
 facts, run, queries, answers = sys.argv[1:]
 for arguments in (

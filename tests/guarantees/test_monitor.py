@@ -66,7 +66,7 @@ def test_ranks_among_the_calibration_facts_alone_would_not_do(
     assert alarms(model, 200) > most(200)
 
 
-WEEKS, A_WEEK = 10, 25
+WEEKS, A_WEEK, FIRST = 10, 25, 20
 
 
 def weekly_alarms(repetitions: int, folder: Path, updating: bool) -> int:
@@ -78,14 +78,15 @@ def weekly_alarms(repetitions: int, folder: Path, updating: bool) -> int:
     count, world = 0, small_model()
     for seed in range(repetitions):
         rng = np.random.default_rng([9, seed])
-        held = [scored_facts(world, 80, rng)]
+        held = [scored_facts(world, FIRST, rng)]
+        predictor = calibrate(world, held[0], "cp")
         for week in range(1, WEEKS + 1):
             facts = scored_facts(world, A_WEEK, rng)
             if updating:
                 held.append(facts)
-            model = random_model(world.vocabulary, dimension=4, unseen=(1, 1), seed=week if updating else 0)
-            predictor = calibrate(model, concatenate(held), "cp")
-            predictor.provenance["updates"] = [{}] * (week if updating else 0)
+                another = random_model(world.vocabulary, dimension=4, unseen=(1, 1), seed=week)
+                predictor = calibrate(another, concatenate(held), "cp")
+                predictor.provenance["updates"] = [{}] * week
             state, settings = folder / f"{seed}.json", {"false_alarm": 2 * RATE, "by_relation": False}
             if watch(predictor, facts, state, seed=seed, **settings)[0].broken:
                 count += 1
@@ -106,7 +107,7 @@ def test_weekly_calls_that_each_begin_anew_would_not_do(model: Model) -> None:
     count = 0
     for seed in range(200):
         rng = np.random.default_rng([9, seed])
-        predictor = calibrate(model, scored_facts(model, 80, rng), "cp")
+        predictor = calibrate(model, scored_facts(model, FIRST, rng), "cp")
         weeks = [scored_facts(model, A_WEEK, rng) for _ in range(WEEKS)]
         monitors = (Monitor(predictor, false_alarm=RATE, seed=seed, by_relation=False) for _ in weeks)
         count += any(

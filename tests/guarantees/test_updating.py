@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from scipy.stats import betabinom, binom
 
-from tests.worlds import random_graph, random_model, vocabulary
+from tests.worlds import facts_of, graph_of, random_graph, random_model, vocabulary
 from unkgcp.conformal import rank
 from unkgcp.evaluation.monitor import watch
 from unkgcp.evidence import learn
@@ -186,18 +186,23 @@ def alarms_of_ten_weeks(seed: int, folder: Path) -> tuple[bool, int]:
     Weeks bring entities that were not there before, and every one repeats facts of the first batch with new labels.
     """
     rng = np.random.default_rng([5, seed])
-    first, *weeks = arriving_weeks(rng, 400, 60)
+    batches = arriving_weeks(rng, 400, 60)
+    words = graph_of(facts_of(concatenate(batches))).vocabulary  # of the entities that have facts
+    first, *weeks = (facts.over(words) for facts in batches)
     held = rng.random(len(first)) < RATE
     evidence = learn(first[~held], rounds=5)
-    run = calibrate(NoModel.of(first[~held]), first[held], "evidence", evidence=evidence)
-    run = replace(run, provenance={RATE_OF_RUN: RATE})
+    run = replace(
+        calibrate(NoModel.of(first[~held]), first[held], "evidence", evidence=evidence),
+        provenance={RATE_OF_RUN: RATE},
+    )
     for week in weeks:
-        renewed = first[rng.permutation(len(first))[:20]]
-        renewed = renewed.with_confidence(renewed.confidence[rng.permutation(20)])
+        rows = rng.permutation(len(first))[:20]
+        renewed = first[rows].with_confidence(first.confidence[rows[rng.permutation(20)]])
         facts = concatenate([week, renewed])
         run = updates.update(run, facts, seed=seed)
-        settings = {"false_alarm": ALARMS, "by_relation": False, "seed": seed}
-        monitor, kept = watch(run, facts, folder / f"{seed}.json", **settings)
+        monitor, kept = watch(
+            run, facts, folder / f"{seed}.json", false_alarm=ALARMS, by_relation=False, seed=seed
+        )
         if monitor.broken:
             return True, kept["begun"]
     return False, kept["begun"]

@@ -215,8 +215,14 @@ print(value_of({name}(7)))
 def test_code_that_another_version_left_on_disk_is_compiled_anew(tmp_path: Path) -> None:
     for name in ("Before", "After"):
         (tmp_path / "kernels.py").write_text(ONE_VERSION.format(name=name))
-        command = [sys.executable, "-c", "import kernels"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            # without the variable compiled code is kept beside the source
+            ["env", "-u", "NUMBA_CACHE_DIR", sys.executable, "-c", "import kernels"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.stdout == "7\n", done.stderr
     assert list(tmp_path.glob("__pycache__/kernels.value_of-*.nbi"))
 
@@ -236,8 +242,11 @@ print(numba.threading_layer())
 
 def test_threads_run_before_an_epoch_that_may_come_from_disk() -> None:
     """Without them such an epoch ends the process, if the loops it calls had come from disk when it was compiled."""
-    root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", STARTED], cwd=root, capture_output=True, text=True, check=False
+        [sys.executable, "-c", STARTED],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr  # numba.threading_layer raises where no thread has been started

@@ -297,8 +297,12 @@ def contained(keys: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np
     """Which of the keys occur in a sorted array: (n,) bool."""
     if len(ordered) == 0:
         return np.zeros(len(keys), dtype=np.bool_)
-    position = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
-    return np.asarray(ordered[position] == keys)
+    if len(keys) < len(ordered):  # in their order, since places far apart are in no cache
+        order = np.argsort(keys)
+        found = np.empty(len(keys), np.bool_)
+        found[order] = ordered.take(np.searchsorted(ordered, keys[order]), mode="clip") == keys[order]
+        return found
+    return np.asarray(ordered.take(np.searchsorted(ordered, keys), mode="clip") == keys)
 
 
 # Random parts of a graph: training, validation, calibration and test.

@@ -32,15 +32,6 @@ RANKED, WAITING = "ranked.", "waiting."
 """How names of arrays begin in a run: of calibration facts, and of facts held out that set no threshold."""
 
 
-class Facts(NamedTuple):
-    """Some facts as ids with their confidences, (n,) each."""
-
-    head: Ids
-    relation: Ids
-    tail: Ids
-    confidence: NDArray[np.float64]
-
-
 COLUMNS = (
     Field("offsets", np.unsignedinteger, ("entities+1",), rising=True),
     Field("relation", np.unsignedinteger, ("facts",), high="relations"),
@@ -88,21 +79,15 @@ class KnownFacts:
     def heads(self, relation: int, tail: int) -> Ids:
         """The heads of (?, relation, tail), sorted."""
         order, offsets = self._tails_first
-        facts = self._facts(np.sort(order[offsets[tail] : offsets[tail + 1]]))
-        return np.asarray(facts.head[facts.relation == relation])
+        rows = np.sort(order[offsets[tail] : offsets[tail + 1]])
+        rows = rows[self.relation[rows] == relation]
+        return np.asarray(np.searchsorted(self.offsets, rows, side="right") - 1, np.int32)
 
     def graph(self, vocabulary: Vocabulary) -> Graph:
         """All facts, in their order."""
-        return Graph(*self._facts(np.arange(len(self))), vocabulary)
-
-    def _facts(self, rows: NDArray[np.int64]) -> Facts:
-        head = np.searchsorted(self.offsets, rows, side="right") - 1
-        return Facts(
-            head.astype(np.int32),
-            self.relation[rows].astype(np.int32),
-            self.tail[rows].astype(np.int32),
-            self.values[self.code[rows]],
-        )
+        head = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), np.diff(self.offsets))
+        relation, tail = self.relation.astype(np.int32), self.tail.astype(np.int32)
+        return Graph(head, relation, tail, self.values[self.code], vocabulary)
 
     @cached_property
     def _tails_first(self) -> tuple[Integers, Integers]:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from unkgcp.conformal.arrays import Columns, Floats
 from unkgcp.conformal.ranks import rank, training_conditional_rank
+from unkgcp.loops import places_in
 
 Codes = NDArray[np.intp]
 Segments = Sequence[Codes | None]
@@ -135,11 +136,7 @@ class Ranking:
         """#{s_i < s} within each query's segment, or #{s_i <= s} on the right side: (n,)."""
         segments = self._segments(codes)
         if codes is None:
-            # sorted queries are faster: consecutive bisections touch the same part of the array, which is then cached
-            order = np.argsort(scores)
-            count = np.empty(len(scores), np.int64)
-            count[order] = np.searchsorted(self.scores[self.starts[-1] :], scores[order], side)
-            return count
+            return places_in(self.scores[self.starts[-1] :], scores, side)
         starts = self.starts[segments]
         before = np.less if side == "left" else np.less_equal
         return bisected(

@@ -36,6 +36,7 @@ from numpy.typing import ArrayLike, NDArray
 from unkgcp.conformal.arrays import check, column
 from unkgcp.conformal.ranks import Confidence, ExactLevels, exact_levels
 from unkgcp.errors import InputError
+from unkgcp.loops import places_in
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int32]
@@ -121,7 +122,7 @@ class Reference:
         strata = np.zeros(len(score), np.int8) if stratum is None else stratum
         for index, (scores, numbers) in enumerate(zip(self.scores, self.numbers, strict=True)):
             rows = np.flatnonzero((strata == index) & ~np.isnan(score))
-            places[rows] = numbers[np.searchsorted(scores, score[rows])]
+            places[rows] = numbers[places_in(scores, score[rows])]
         return places
 
     def count(self, places: Places) -> Counts:

@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.graph.known_facts import distinct, pieces
-from unkgcp.loops import in_threads
+from unkgcp.loops import in_threads, places_in
 
 Ints = NDArray[np.int64]
 AnyInts = NDArray[np.signedinteger[Any]]
@@ -192,7 +192,7 @@ class Values:
         out = np.empty(len(confidence), smallest(len(self)))
         for rows in pieces(len(out)):
             units = to_units(confidence[rows])
-            place = np.minimum(np.searchsorted(self.units, units), len(self.units) - 1)
+            place = np.minimum(places_in(self.units, units), len(self.units) - 1)
             out[rows] = np.where(self.units[place] == units, place, -1)
         return out
 

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from unkgcp.evidence.fact_groups import AnyInts
 from unkgcp.graph.facts import Graph
+from unkgcp.loops import places_in
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -263,7 +264,7 @@ def _order(keys: NDArray[np.intp], size: int) -> tuple[Ints, Ints]:
 
 def _places(known: Ints, wanted: Ints) -> Ints:
     """The place of each wanted key among the known ones, the place after the last where it is missing: (n,)."""
-    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    place = np.minimum(places_in(known, wanted), len(known) - 1)
     return np.where(known[place] == wanted, place, len(known))
 
 

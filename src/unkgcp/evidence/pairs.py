@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.evidence.fact_groups import AnyInts, FactOrder, Ints, begins, found_in, position_type
+from unkgcp.loops import places_in
 
 Floats = NDArray[np.float32]
 
@@ -160,7 +161,7 @@ class Pairs:
         cells, agreements = self._agreements
         if not len(cells):
             return np.zeros((len(cell), 2), np.int64)
-        at = np.minimum(np.searchsorted(cells, cell), len(cells) - 1)
+        at = np.minimum(places_in(cells, cell), len(cells) - 1)
         return np.where((cells[at] == cell)[:, None], agreements[at], 0)
 
     def _best(

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from unkgcp.errors import InputError
 from unkgcp.lazy import library
+from unkgcp.loops import places_in
 from unkgcp.tabular.arrow_arrays import numbers
 from unkgcp.tabular.columns import rounded
 from unkgcp.tabular.label_index import Ids, LabelIds, Labels
@@ -297,12 +298,7 @@ def contained(keys: NDArray[np.int64], ordered: NDArray[np.int64]) -> NDArray[np
     """Which of the keys occur in a sorted array: (n,) bool."""
     if len(ordered) == 0:
         return np.zeros(len(keys), dtype=np.bool_)
-    if len(keys) < len(ordered):  # in their order, since places far apart are in no cache
-        order = np.argsort(keys)
-        found = np.empty(len(keys), np.bool_)
-        found[order] = ordered.take(np.searchsorted(ordered, keys[order]), mode="clip") == keys[order]
-        return found
-    return np.asarray(ordered.take(np.searchsorted(ordered, keys), mode="clip") == keys)
+    return np.asarray(ordered.take(places_in(ordered, keys), mode="clip") == keys)
 
 
 # Random parts of a graph: training, validation, calibration and test.

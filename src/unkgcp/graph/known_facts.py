@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from unkgcp.files import Field, check_fields
 from unkgcp.graph.facts import Graph, HasTriples, Vocabulary, contained, hold_out, in_vocabulary, pair_keys
+from unkgcp.loops import places_in
 from unkgcp.tabular.label_index import Ids
 
 Integers = NDArray[np.integer[Any]]
@@ -125,7 +126,7 @@ def places_among(values: NDArray[np.float64], confidence: NDArray[np.float64], k
     """The place of each confidence in ascending values that hold them all: (n,) integers of the given kind."""
     out: Integers = np.empty(len(confidence), kind)
     for rows in pieces(len(out)):
-        out[rows] = np.searchsorted(values, confidence[rows])
+        out[rows] = places_in(values, confidence[rows])
     return out
 
 

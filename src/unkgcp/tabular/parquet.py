@@ -31,7 +31,7 @@ from unkgcp.tabular.fact_batches import (
 )
 from unkgcp.tabular.source import Source
 
-ROWS = 1 << 19
+ROWS = 1 << 18
 """Rows of a batch, at most."""
 OPEN_ROWS = 1 << 17
 """The same of queries with open places, each of which may have many answers."""

@@ -30,12 +30,12 @@ def column(labels: list[str], coded: bool) -> pa.Array:
     known=st.lists(LABELS, unique=True, max_size=5),
     files=st.lists(st.lists(st.tuples(LABELS, LABELS), max_size=20), max_size=4),
     coded=st.booleans(),
-    patience=st.sampled_from([0, 30, label_index.PATIENCE]),
+    kept_after=st.sampled_from([0, 30, label_index.KEPT_AFTER]),
 )
-def test_new_labels_are_numbered_by_their_first_appearance(known, files, coded, patience):
+def test_new_labels_are_numbered_by_their_first_appearance(known, files, coded, kept_after):
     """Whether Arrow looks labels up, or a table that is kept, or first the one and then the other."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(label_index, "PATIENCE", patience)
+        patched.setattr(label_index, "KEPT_AFTER", kept_after)
         labels = LabelPlaces(pa.array(known, pa.string()))
         expected = {label: place for place, label in enumerate(known)}
         for rows in files:
@@ -86,7 +86,7 @@ def test_labels_whose_hashes_agree_are_told_apart():
 def test_unknown_labels_and_none_have_no_id(known, asked, kept):
     with pytest.MonkeyPatch.context() as patched:
         if kept:
-            patched.setattr(label_index, "PATIENCE", 0)
+            patched.setattr(label_index, "KEPT_AFTER", 0)
         vocabulary = LabelIds(pa.array(map(str, range(known)), pa.string()), pa.array(["r"]))
         expected = [int(label) if label is not None and int(label) < known else -1 for label in asked]
         labels = pa.array(asked, pa.string())

@@ -23,19 +23,19 @@ from unkgcp.tabular.parquet import parquet_batches, table_batches
 from unkgcp.tabular.source import Origin, Source
 
 Labels = tuple[pa.StringArray, pa.StringArray]  # of entities and of relations
-FactColumns = tuple[Ids, Ids, Ids, NDArray[np.float64]]
+ReadColumns = tuple[Ids, Ids, Ids, NDArray[np.float64]]
 """Head, relation, tail and confidence (n,), or its lower and upper ends (n, 2)."""
 
 
 def read_columns(
     paths: Mapping[str, Origin], request: Request, known: Labels | None = None
-) -> tuple[dict[str, FactColumns], Labels]:
+) -> tuple[dict[str, ReadColumns], Labels]:
     """The columns of every part in the given order, and the labels that their ids stand for.
 
     `known` labels keep the ids they have there; new ones follow. A scale that was asked for sees all parts as one.
     """
     collector = Collector(known)
-    columns: dict[str, FactColumns] = {}
+    columns: dict[str, ReadColumns] = {}
     for part, path in paths.items():
         with Source(path) as source:
             layout = layout_of(source, request)
@@ -60,7 +60,7 @@ def read_columns(
     return columns, collector.labels
 
 
-def table_columns(table: pa.Table, name: str, request: Request) -> tuple[FactColumns, Labels]:
+def table_columns(table: pa.Table, name: str, request: Request) -> tuple[ReadColumns, Labels]:
     """The columns of a table in memory, which errors call `name`, and the labels that their ids stand for."""
     collector, scale = Collector(), request.scale or Scale()
     for batch in table_batches(table, name, request):
@@ -98,7 +98,7 @@ class Collector:
             (head, relation, tail, confidence[0] if len(confidence) == 1 else np.stack(confidence, axis=1))
         )
 
-    def columns(self) -> FactColumns:
+    def columns(self) -> ReadColumns:
         """The columns of all facts since the last call, confidences as they stand in the file."""
         ids, nothing = np.empty(0, np.int32), np.empty(0)
         blocks, self._blocks = self._blocks or [(ids, ids, ids, nothing)], []

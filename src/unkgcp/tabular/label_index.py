@@ -27,8 +27,8 @@ Labels: TypeAlias = pa.Array | pa.ChunkedArray
 
 OPEN = "?"
 """The label of a head or tail that is to be found."""
-PATIENCE = 1 << 20
-"""Labels that Arrow may go through in vain, since it keeps no table, before one is made that is kept."""
+KEPT_AFTER = 1 << 20
+"""Labels that Arrow goes through, making a hash table anew each time, before a compiled one is made that is kept."""
 
 
 def as_labels(labels: Sequence[Any], kind: pa.DataType | None = pa.string()) -> pa.Array:  # noqa: B008
@@ -73,7 +73,7 @@ class LabelPlaces:
 
     def __init__(self, labels: pa.StringArray) -> None:
         self.labels = labels
-        self._in_vain = 0  # labels that Arrow went through
+        self._labels_seen = 0  # by Arrow, those of its tables among them
         self._table: LabelTable | None = None
 
     def find(self, column: pa.Array) -> Ids:
@@ -85,8 +85,8 @@ class LabelPlaces:
 
     def _of_text(self, labels: pa.StringArray) -> Ids:
         if self._table is None:
-            self._in_vain += len(self.labels) + len(labels)
-            if self._in_vain > PATIENCE:
+            self._labels_seen += len(self.labels) + len(labels)
+            if self._labels_seen > KEPT_AFTER:
                 with suppress(ModuleNotFoundError):  # without numba Arrow goes on
                     from unkgcp.tabular.label_kernels import LabelTable
 

@@ -157,7 +157,11 @@ def _text(column: pa.Array) -> pa.StringArray:
     """Labels as strings; an error of Arrow if they are no valid UTF-8, which a file may say of any bytes."""
     if pa.types.is_integer(column.type):
         return column.cast(pa.string())
-    return column.cast(pa.string()).cast(pa.binary()).cast(pa.string())
+    try:
+        text = column.cast(pa.string())
+    except pa.ArrowNotImplementedError:  # views of strings, which Arrow 17 can only give to Python
+        text = pa.array(column.to_pylist(), pa.string())
+    return text.cast(pa.binary()).cast(pa.string())
 
 
 def _diagnose(columns: Sequence[pa.Array], name: str, row: int, request: Request) -> InputError:

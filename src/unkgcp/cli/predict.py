@@ -123,11 +123,12 @@ def command(
 ) -> None:
     """Score and interval for every triple of INPUT (TSV, CSV or Parquet; - is standard input).
 
-    The answers have the columns head, relation, tail, score, lower, upper and status, in the order of INPUT;
+    The answers have the columns head, relation, tail, score, lower, upper, status and kind, in the order of INPUT;
     for several levels lower_80, upper_80 and so on. A run with a promise per relation adds promise, one for the open
     world no_fact, fact_lower and fact_upper, one of the method evidence value, belief, other and other_belief: a value
     and its probability, and a second one where it is above 15 %. Without -o they go to standard output as TSV. A query
-    whose entity or relation has no training fact gets the whole range from 0 to 1, no score, and a status that says so.
+    whose entity or relation has no training fact gets a status that says so, and the whole range from 0 to 1 with no
+    score unless the run was calibrated with such facts.
     With --top-k the columns query (the row of INPUT, from 0) and rank come first, presumes_fact says that an interval
     is one for a fact, which a completion need not be, and evidence runs add expected, by which they rank. With --select
     a p_value and whether the triple is selected come last (selected_5, selected_10 and so on for several shares of

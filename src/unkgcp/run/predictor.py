@@ -284,7 +284,7 @@ class Predictor:
         graphs = [graph.over(vocabulary) for graph in facts]
         graphs = [replace(graph[in_vocabulary(graph)], ends=None) for graph in graphs]
         joined = concatenate([*_graphs(vocabulary, self.aside), *graphs])
-        used = np.sort(concatenate(self._used()).keys)
+        used = np.sort(np.concatenate([graph.keys for graph in self._used()]))
         _, first = np.unique(joined.keys, return_index=True)
         joined = joined[np.sort(first[~contained(joined.keys[first], used)])]
         return replace(self, aside=KnownFacts.of(joined) if len(joined) else None)

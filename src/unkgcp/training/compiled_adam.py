@@ -2,8 +2,9 @@
 
 Most rows of a large table have no gradient in a batch. Adam moves them all the same, because their moments decay; but
 nobody reads these rows until a batch needs them, or the epoch is over. So a batch first brings the rows that it reads
-up to date, in a small table in the order of their places, and afterwards writes them back with its own step. At the end
-of an epoch all rows are brought up to date.
+up to date, in a small table in the order of their places, and afterwards writes them back with its own step. A row that
+only one corruption of the batch reads, as most are, makes all of its steps while it is at hand. At the end of an epoch
+all rows are brought up to date.
 
 The steps that a row has missed are made at once, by the numbers of `adam_rates`.
 """
@@ -15,9 +16,9 @@ import math
 from numba import prange
 
 from unkgcp.loops import njit
-from unkgcp.training.compiled_common import F, exact
+from unkgcp.training.compiled_common import AHEAD, F, exact, fetch_row
 
-FREE = -1  # instead of a place: nothing in the batch reads the row
+FREE, ALONE = -2, -1  # instead of a place: nothing in the batch reads the row, one corruption alone does
 
 # fmt: off
 
@@ -74,6 +75,14 @@ def later(parameter, first, second, row, k, size, eps):
     return parameter[row, k] - size * first[row, k] / (math.sqrt(second[row, k]) + eps)
 
 
+@njit(forceinline=True, **exact)
+def fetch_rows(table, row):
+    """Have the processor fetch a row and its moments."""
+    fetch_row(table.parameter, row)
+    fetch_row(table.first, row)
+    fetch_row(table.second, row)
+
+
 @njit(parallel=True, **exact)
 def read_rows(table, entities, rates, now, count, blocks):
     """Write the first `count` touched rows to their places, as they are after the steps before `now`."""
@@ -82,6 +91,7 @@ def read_rows(table, entities, rates, now, count, blocks):
     for block in prange(blocks):
         for at in range(block * count // blocks, (block + 1) * count // blocks):
             row = rows[at]
+            fetch_rows(table, rows[min(at + AHEAD, count - 1)])
             size, eps, shrunk[at, 0], shrunk[at, 1] = missed(rates, done[row], now)
             for k in range(parameter.shape[1]):
                 values[at, k] = later(parameter, first, second, row, k, size, eps)
@@ -96,6 +106,7 @@ def write_rows(table, entities, rates, now, count, blocks):
     for block in prange(blocks):
         for at in range(block * count // blocks, (block + 1) * count // blocks):
             row = rows[at]
+            fetch_rows(table, rows[min(at + AHEAD, count - 1)])
             gradient, by_first, by_second = summed(gradients, at), shrunk[at, 0], shrunk[at, 1]
             for k in range(parameter.shape[1]):
                 adam(parameter, first, second, row, k, values[at, k], by_first, by_second, gradient[k], lr, eps)
@@ -117,18 +128,45 @@ def finish_rows(table, done, rates, blocks):
             done[row] = 0
 
 
+@njit(forceinline=True, **exact)
+def read_alone(table, entities, rates, now, row, values, place):
+    """Write a row that is ALONE to a place of `values`, as it is after the steps before `now`."""
+    size, eps, _, _ = missed(rates, entities.done[row], now)
+    for k in range(values.shape[1]):
+        values[place, k] = later(table.parameter, table.first, table.second, row, k, size, eps)
+
+
+@njit(forceinline=True, **exact)
+def write_alone(table, entities, rates, now, row, values, place, slope, query):
+    """Make step `now` on a row that `read_alone` has read, with the gradient slope times query (d,), and free it."""
+    _, _, by_first, by_second = missed(rates, entities.done[row], now)
+    lr, eps = F(rates[0, now]), F(rates[1, now])
+    for k in range(len(query)):
+        at, g = values[place, k], slope * query[k]
+        adam(table.parameter, table.first, table.second, row, k, at, by_first, by_second, g, lr, eps)
+    entities.done[row], entities.places[row] = now + 1, FREE
+
+
 @njit(**exact)
-def touch(row, entities, count):
-    """Give a row a place among those of the batch, unless it has one; the number of places taken."""
-    if entities.places[row] < 0:
+def touch(row, entities, count, alone=False):
+    """Give a row a place among those of the batch, unless it has one; the number of places taken.
+
+    A row that nothing has touched yet becomes ALONE instead, if it may be.
+    """
+    if alone and entities.places[row] == FREE:
+        entities.places[row] = ALONE
+    elif entities.places[row] < 0:
         entities.places[row], entities.touched[count] = count, row
         count += 1
     return count
 
 
 @njit(**exact)
-def touch_batch(batch, facts, soft, pool, entities):
-    """Places for all entities that a batch reads, of facts, corruptions, samples and the soft-logic fact; how many."""
+def touch_batch(batch, facts, soft, pool, entities, alone):
+    """Places for all entities that a batch reads, of facts, corruptions, samples and the soft-logic fact; how many.
+
+    alone: whether an entity that a corruption alone reads goes without.
+    """
     n, count = len(entities.places), 0
     for i in range(len(batch.rows)):
         fact = batch.rows[i]
@@ -138,7 +176,7 @@ def touch_batch(batch, facts, soft, pool, entities):
         count = touch(facts.tail[fact], entities, count)
         for value in batch.drawn[i]:
             if value < n:
-                count = touch(value if value >= 0 else -1 - value, entities, count)
+                count = touch(value if value >= 0 else -1 - value, entities, count, alone and value >= 0)
             else:
                 count = touch(pool.triples[value - n, 0], entities, count)
                 count = touch(pool.triples[value - n, 2], entities, count)

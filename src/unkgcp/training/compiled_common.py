@@ -188,14 +188,20 @@ def prefetch(typing: Any, table: Any, row: Any, column: Any) -> Any:
     return types.void(table, row, column), generate
 
 
+@njit(forceinline=True, **exact)
+def fetch_row(table: Any, row: Any) -> None:
+    """`prefetch` for a whole row: of rows that lie anywhere, waiting for each would take most of the time."""
+    for k in range(0, table.shape[1], LINE):
+        prefetch(table, np.int64(row), k)
+
+
 @njit(alone=True, **quick)
 def products(entity: Any, relation: Any, head: Any, middle: Any, tail: Any, out: Any) -> None:
     """Fill `out` (n,) with the sums over the dimensions of h r t, for `unkgcp.training.model`, which has no torch."""
     for i in range(len(out)):
-        if i + AHEAD < len(out):  # of a large table no row is in the cache, and waiting for each takes most of the time
-            for k in range(0, entity.shape[1], LINE):
-                prefetch(entity, head[i + AHEAD], k)
-                prefetch(entity, tail[i + AHEAD], k)
+        if i + AHEAD < len(out):
+            fetch_row(entity, head[i + AHEAD])
+            fetch_row(entity, tail[i + AHEAD])
         h, r, t, total = head[i], middle[i], tail[i], F(0)
         for k in range(entity.shape[1]):
             total += entity[h, k] * relation[r, k] * entity[t, k]

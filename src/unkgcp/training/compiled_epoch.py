@@ -33,7 +33,7 @@ def run_epoch(
     (entity, relation, model), (steps, size) = tables, order.shape
     shards, count = len(entity.gradients), 0
     blocks, slots = 2 * shards, 2 * drawing.negatives
-    drawn, kept = np.empty((size, slots), np.int64), slots if pool.open else 0
+    drawn, kept = np.full((size, slots), -1), slots if pool.open else 0
     fresh, fresh_scores = np.empty((size, kept), np.int64), np.empty((size, kept), F)
     if lazy:
         entities.places[:] = FREE
@@ -44,11 +44,11 @@ def run_epoch(
             chosen = below(draw(soft.base, U(step)), len(soft.bounds))
         batch = DrawnBatch(rows, drawn, fresh, fresh_scores, chosen, F(1.0 / np.count_nonzero(rows >= 0)))
         if lazy:
-            count = touch_batch(batch, facts, soft, pool, entities)
+            count = touch_batch(batch, facts, soft, pool, entities, boxes is None)
             read_rows(entity, entities, rates, now, count, blocks)
         if boxes is None:
             losses[now] = distmult_kernels.gradient_all(
-                batch, facts, entities, relation, model, entity.gradients, weights, soft, pool
+                batch, facts, entity, entities, relation, model, weights, soft, pool, rates, now
             )
             if pool.open:
                 distmult_kernels.insert(batch, start, facts, pool)

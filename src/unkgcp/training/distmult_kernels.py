@@ -17,7 +17,10 @@ import numpy as np
 from numba import prange
 
 from unkgcp.loops import njit
-from unkgcp.training.compiled_common import F, exact, fact_error, fast
+from unkgcp.training.compiled_adam import ALONE, fetch_rows, read_alone, write_alone
+from unkgcp.training.compiled_common import F, exact, fact_error, fast, fetch_row, prefetch
+
+SMALL = 10_000  # rows of a table that stay in the cache
 
 # fmt: off
 
@@ -68,6 +71,26 @@ def free_triple(h, r, t, target, weight, bound, rectified, tables, gradients):
     return weight * error * error
 
 
+@njit(**exact)
+def fetch_ahead(drawn, i, places, values, g_entity, pool, entity):
+    """Have the processor fetch the rows of the corruptions of fact i + 1, and the samples of fact i + 2."""
+    n, scores = len(places), pool.scores.reshape(1, len(pool.scores))
+    for value in drawn[min(i + 1, len(drawn) - 1)]:
+        if value >= n:
+            for side in range(0, 3, 2):
+                fetch_row(values, places[pool.triples[value - n, side]])
+                fetch_row(g_entity, places[pool.triples[value - n, side]])
+        elif value >= 0 and places[value] == ALONE:
+            fetch_rows(entity, value)
+        elif value >= 0 and n > SMALL:
+            fetch_row(values, places[value])
+            fetch_row(g_entity, places[value])
+    for value in drawn[min(i + 2, len(drawn) - 1)]:
+        if value >= n:
+            prefetch(pool.triples, value - n, 0)
+            prefetch(scores, 0, value - n)
+
+
 @njit(forceinline=True, **fast)
 def step_corruption(slope, values, at, q, dq, g_entity):
     """Add the gradient of a corruption, dLoss/dscore = slope, to that of q and to that of row `at`."""
@@ -76,12 +99,20 @@ def step_corruption(slope, values, at, q, dq, g_entity):
         g_entity[at, k] += slope * q[k]
 
 
+@njit(forceinline=True, **fast)
+def add_row(slope, values, at, dq):
+    for k in range(len(dq)):
+        dq[k] += slope * values[at, k]
+
+
 @njit(**fast)
-def shard_gradient(batch, first, last, facts, places, tables, gradients, weights, soft, pool):
+def shard_gradient(batch, first, last, facts, entity, entities, tables, gradients, weights, soft, pool, rates, now):
     """Gradient of the loss of the batch's facts first..last, added to the shard's tables; returns their loss.
 
-    tables: the rows of entities by their places, of relations and of the model; gradients: theirs.
+    tables: the rows of entities by their places, of relations and of the model; gradients: theirs. Entities that are
+    ALONE have no place: they make step `now` of `rates` in their own table.
     """
+    places = entities.places
     (values, relation, model), (g_entity, g_relation, g_model) = tables, gradients
     rows, drawn, fresh, fresh_scores, soft_chosen, weight = batch
     head, relation_of, tail, confidence = facts
@@ -90,7 +121,7 @@ def shard_gradient(batch, first, last, facts, places, tables, gradients, weights
     quantile, regular = F(weights.quantile), F(weights.norm)
     w_negative = F(weights.negative / slots) * weight if slots > 0 else F(0)
     qt, qh, dqt, dqh = np.empty(d, F), np.empty(d, F), np.empty(d, F), np.empty(d, F)
-    slopes, loss = np.zeros(slots, F), 0.0  # dLoss/dscore of each corruption
+    slopes, alone, loss = np.zeros(slots, F), np.empty((slots, d), F), 0.0  # dLoss/dscore of each corruption
     for i in range(first, last):
         fact = rows[i]
         if fact < 0:
@@ -113,6 +144,8 @@ def shard_gradient(batch, first, last, facts, places, tables, gradients, weights
             dqh[k] = F(0)
         for k in range(d):
             g_entity[t, k] += g * qt[k]
+        if pool.open or n > SMALL:
+            fetch_ahead(drawn, i, places, values, g_entity, pool, entity)
         for j in range(slots):
             value = drawn[i, j]
             if value >= n:
@@ -126,7 +159,11 @@ def shard_gradient(batch, first, last, facts, places, tables, gradients, weights
                 continue
             other = value if value >= 0 else -1 - value
             at = places[other]
-            s = dot_row(qh, values, at) if 2 * j < slots else dot_row(qt, values, at)
+            if at == ALONE:
+                read_alone(entity, entities, rates, now, other, alone, j)
+                s = dot_row(qh, alone, j) if 2 * j < slots else dot_row(qt, alone, j)
+            else:
+                s = dot_row(qh, values, at) if 2 * j < slots else dot_row(qt, values, at)
             p, slope = activate(w * s + b, rectified)
             if pool.open:
                 fresh[i, j] = other
@@ -141,10 +178,17 @@ def shard_gradient(batch, first, last, facts, places, tables, gradients, weights
             other = drawn[i, j]
             if other < 0 or other >= n:
                 continue
-            if 2 * j < slots:
-                step_corruption(slopes[j], values, places[other], qh, dqh, g_entity)
+            at, at_head = places[other], 2 * j < slots
+            if at == ALONE and at_head:
+                add_row(slopes[j], alone, j, dqh)
+                write_alone(entity, entities, rates, now, other, alone, j, slopes[j], qh)
+            elif at == ALONE:
+                add_row(slopes[j], alone, j, dqt)
+                write_alone(entity, entities, rates, now, other, alone, j, slopes[j], qt)
+            elif at_head:
+                step_corruption(slopes[j], values, at, qh, dqh, g_entity)
             else:
-                step_corruption(slopes[j], values, places[other], qt, dqt, g_entity)
+                step_corruption(slopes[j], values, at, qt, dqt, g_entity)
         for k in range(d):
             g_relation[r, k] += dqt[k] * values[h, k] + dqh[k] * values[t, k]
         for k in range(d):
@@ -168,16 +212,16 @@ def shard_gradient(batch, first, last, facts, places, tables, gradients, weights
 
 
 @njit(parallel=True, **exact)
-def gradient_all(batch, facts, entities, relation, model, g_entity, weights, soft, pool):
+def gradient_all(batch, facts, entity, entities, relation, model, weights, soft, pool, rates, now):
     """`shard_gradient` for all facts of a batch; their loss."""
-    shards, n = len(g_entity), len(batch.rows)
+    shards, n = len(entity.gradients), len(batch.rows)
     loss = np.zeros(shards)
     for shard in prange(shards):
         tables = entities.values, relation.parameter, model.parameter
-        gradients = g_entity[shard], relation.gradients[shard], model.gradients[shard]
+        gradients = entity.gradients[shard], relation.gradients[shard], model.gradients[shard]
         loss[shard] = shard_gradient(
-            batch, shard * n // shards, (shard + 1) * n // shards, facts, entities.places, tables, gradients, weights,
-            soft, pool,
+            batch, shard * n // shards, (shard + 1) * n // shards, facts, entity, entities, tables, gradients, weights,
+            soft, pool, rates, now,
         )
     return loss.sum()
 

@@ -27,7 +27,7 @@ from unkgcp.conformal.ranks import ExactLevels, exact_levels
 from unkgcp.conformal.units import one_row_per_unit
 from unkgcp.errors import InputError
 from unkgcp.evaluation.query_groups import ThresholdGroups, threshold_groups
-from unkgcp.evaluation.slices import QueryFeatures
+from unkgcp.evaluation.slices import Floats, Mask, QueryFeatures
 from unkgcp.graph.datasets import Dataset, read
 from unkgcp.graph.facts import Graph, Splits, Triples, both_ends, contained, in_vocabulary
 from unkgcp.graph.kinds import KINDS, Kinds
@@ -38,9 +38,6 @@ from unkgcp.methods.method import IntervalPredictor, some_rows
 from unkgcp.methods.partitions import Partitioned
 from unkgcp.progress import Part, Progress, Silent
 from unkgcp.run.predictor import Predictor
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 LEVELS = (0.8, 0.85, 0.9, 0.95)
 WORK = 100

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from unkgcp.graph.facts import Graph, Triples, concatenate, in_vocabulary
 from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.graph.objects import Queries, as_queries, to_triples
 from unkgcp.methods.intervals import Floats, Intervals, Levels, as_batch
-from unkgcp.run.answers import LABELS, answer
+from unkgcp.run.answers import LABELS, Calibrated, answer
 from unkgcp.run.questions import (
     Ids,
     RankedCandidates,
@@ -36,9 +36,6 @@ from unkgcp.run.questions import (
     open_questions,
 )
 from unkgcp.tabular.arrow_arrays import numbers
-
-if TYPE_CHECKING:
-    from unkgcp.run.answers import Calibrated
 
 RANKINGS = ("score", "lower")
 SHORTLIST, EXPECTED = 2048, 256

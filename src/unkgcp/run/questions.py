@@ -22,13 +22,12 @@ from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.graph.objects import spelt
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import status_codes
-from unkgcp.run.answers import LABELS
+from unkgcp.run.answers import LABELS, Calibrated
 from unkgcp.tabular.arrow_arrays import numbers
 from unkgcp.tabular.label_index import OPEN
 
 if TYPE_CHECKING:
     from unkgcp.evidence.candidate_ranking import Completer
-    from unkgcp.run.answers import Calibrated
 
 Ids = NDArray[np.int32]
 Ints = NDArray[np.int64]

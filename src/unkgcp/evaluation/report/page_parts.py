@@ -6,16 +6,14 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from unkgcp._version import __version__
 from unkgcp.evaluation.evaluation_texts import short_name
 from unkgcp.evaluation.figure_design import image, inline
 from unkgcp.evaluation.tables import Html, join, printable, tag, text
-
-if TYPE_CHECKING:
-    from unkgcp.graph.datasets import Dataset
+from unkgcp.graph.datasets import Dataset
 
 
 def label(value: str) -> Html:

@@ -390,9 +390,9 @@ def _judge_facts(answers: AnsweredTest, progress: Progress) -> list[dict[str, An
         kind: answers.kind == code for code, kind in enumerate(KINDS) if (answers.kind == code).any()
     }
     steps = 1 + len(rows_of_kind) + len(answers.levels)
-    whole = _judge_part(answers, np.ones(n, np.bool_))
-    for level in whole:
-        level["kinds"] = {}
+    whole: list[dict[str, Any]] = [
+        {**level, "kinds": {}} for level in _judge_part(answers, np.ones(n, np.bool_))
+    ]
     for step, (kind, rows) in enumerate(rows_of_kind.items(), 1):
         progress.update(step / steps, "judging")
         for level, figures in zip(whole, _judge_part(answers, rows), strict=True):

@@ -227,17 +227,14 @@ def _slices_below(result: dict[str, Any]) -> list[str]:
     return lines
 
 
-LATEX_FIGURES = ("facts", "coverage", "mean width", "interval score", "worst slice")
-
-
 def latex_table(result: dict[str, Any]) -> str:
     """The four figures of every kind at the main level, as a table for a paper."""
     level = main_level(result)
     figures, name = level["positive"], short_name(result["data"])
-    table = FigureTable(["", *LATEX_FIGURES])
-    table.title = (
-        f"{name}, {called(result)}: intervals at {percent(level['confidence'])} on test facts. Worst slice: lowest "
-        "coverage of a tenth of doubt, a fifth of degree or a relation"
+    table = FigureTable(
+        ["", "facts", "coverage", "mean width", "interval score", "worst slice"],
+        title=f"{name}, {called(result)}: intervals at {percent(level['confidence'])} on test facts. Worst slice: "
+        "lowest coverage of a tenth of doubt, a fifth of degree or a relation",
     )
     rows = {plural(kind): of for kind, of in figures["kinds"].items()} | {"all": figures}
     for title, of in rows.items():

@@ -90,12 +90,16 @@ def figure(drawing: Any, key: str, caption: object, description: str) -> Html:
 
 def tiles(entries: Sequence[tuple[object, object, object, bool]]) -> Html:
     """Large numbers: (what, number, remark, whether it is flagged)."""
-
-    def tile(name: object, number: object, remark: object, flagged: bool) -> Html:
-        numeral = tag("dd", number, class_="number away" if flagged else "number")
-        return tag("div", tag("dt", name), numeral, tag("dd", remark, class_="remark"))
-
-    return tag("dl", *(tile(*entry) for entry in entries), class_="tiles")
+    shown = (
+        tag(
+            "div",
+            tag("dt", name),
+            tag("dd", number, class_="number away" if flagged else "number"),
+            tag("dd", remark, class_="remark"),
+        )
+        for name, number, remark, flagged in entries
+    )
+    return tag("dl", *shown, class_="tiles")
 
 
 def beside(*parts: Html) -> Html:

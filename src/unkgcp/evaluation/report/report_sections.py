@@ -226,9 +226,12 @@ def _dots(d: Diagnosis, by: str, title: str, what: str, axis: Mapping[str, Any])
     bands = [row["band"] for row in shown] if banded else None
     drawing = draw_slices(names, counts, coverages, d.confidence, bands, title=title, **axis)
     below = [row for row in rows if below_band(dict(row))]
-    sentence = f"{'It is not' if len(rows) == 1 else f'None of {len(rows):,} is'} covered less than chance would allow."
-    if below:
-        sentence = f"{len(below):,} of {len(rows):,} are covered less than chance would allow (✗)."
+    none = "It is not" if len(rows) == 1 else f"None of {len(rows):,} is"
+    sentence = (
+        f"{len(below):,} of {len(rows):,} are covered less than chance would allow (✗)."
+        if below
+        else f"{none} covered less than chance would allow."
+    )
     return figure(drawing, f"slices-{by}", f"{what}. {sentence if banded else ''}", f"Coverage {title}")
 
 

@@ -238,7 +238,6 @@ class Reporter(Progress):
     def __init__(self, title: str, total: float | None = None, every: float = 5.0) -> None:
         self.title, self.total, self.every = title, total, every
         self._bar: Any = None
-        self._task: Any = None
         self._last = -float("inf")
         self._done: tuple[float, float] = (0.0, 0.0)  # what was done, and what of it was said
 

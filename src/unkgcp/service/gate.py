@@ -49,8 +49,7 @@ class Metrics:
     """Everything that is counted, in a registry of its own."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        registry = self.registry
+        self.registry = registry = CollectorRegistry()
         self.requests = Counter(
             "unkgcp_requests", "Requests by path and status.", ["path", "status"], registry=registry
         )

@@ -254,9 +254,9 @@ def concatenate(graphs: Sequence[Graph]) -> Graph:
         raise ValueError("graphs over different vocabularies cannot be joined; read them together")
     columns: Any = {name: np.concatenate([getattr(graph, name) for graph in graphs]) for name in COLUMNS}
     # among intervals, a single confidence is an interval of width 0
-    ends = [both_ends(graph.truth) for graph in graphs]
     some = any(graph.ends is not None for graph in graphs)
-    return replace(first, **columns, ends=np.concatenate(ends) if some else None, splits=None)
+    ends = np.concatenate([both_ends(graph.truth) for graph in graphs]) if some else None
+    return replace(first, **columns, ends=ends, splits=None)
 
 
 def both_ends(truth: ArrayLike) -> NDArray[np.float64]:

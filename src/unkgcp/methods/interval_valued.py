@@ -138,8 +138,7 @@ class Joint(IntervalValued):
         return np.maximum(half + more + rounding, 0.0)
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
-        score = self._model_scores(triples)
-        return self._scores(score, triples, both_ends(truth))[0]
+        return self._scores(self._model_scores(triples), triples, both_ends(truth))[0]
 
 
 @register

@@ -189,9 +189,8 @@ class _Search:
 
 def _largest(value: Floats, n: int) -> NDArray[np.intp]:
     """The rows of the n largest values, best first; of equal ones the first: (n,), fewer if there are fewer."""
-    rows = np.arange(len(value))
-    if n < len(value):
-        rows = np.flatnonzero(value >= -np.partition(-value, n - 1)[n - 1])
+    some = n < len(value)
+    rows = np.flatnonzero(value >= -np.partition(-value, n - 1)[n - 1]) if some else np.arange(len(value))
     return rows[np.argsort(-value[rows], kind="stable")[:n]]
 
 

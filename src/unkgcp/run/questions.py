@@ -103,11 +103,10 @@ def open_questions(predictor: Calibrated, batch: pa.RecordBatch, first: int) -> 
 
 def _open_heads(batch: pa.RecordBatch, first: int) -> Mask:
     """Where the head is asked for, elsewhere the tail; InputError for both of them, none, or the relation."""
-    is_open = []
-    for name in LABELS:
-        labels = spelt(batch.column(name)).to_pylist()
-        is_open.append(np.array([label is None or label in ("", OPEN) for label in labels], dtype=np.bool_))
-    head, relation, tail = is_open
+    columns = (spelt(batch.column(name)).to_pylist() for name in LABELS)
+    head, relation, tail = (
+        np.array([label in (None, "", OPEN) for label in labels], np.bool_) for labels in columns
+    )
     wrong = np.flatnonzero(relation | (head == tail))
     if len(wrong):
         row = int(wrong[0])

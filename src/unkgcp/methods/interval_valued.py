@@ -92,9 +92,8 @@ class IntervalValued(Partitioned):
             at_level = [each[:, column] for each in thresholds]
             # the set at level 0 is empty; an answer is never narrower than its score
             reach = np.zeros(len(score)) if level == 0 else self._reach(score, triples, at_level)
-            ends[:, 0, column] = np.clip(score - reach, 0.0, 1.0)
-            ends[:, 1, column] = np.clip(score + reach, 0.0, 1.0)
-        return ends
+            ends[:, 0, column], ends[:, 1, column] = score - reach, score + reach
+        return ends.clip(0.0, 1.0)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return joined({name: to_arrays(r) for name, r in zip(self.names, self.all_rankings, strict=True)})

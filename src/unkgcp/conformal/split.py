@@ -263,8 +263,7 @@ class SplitConformal:
         ends = self.interval(
             prediction, scale=scale, group=group, kind=kind, weight=weight, confidence=confidence
         )
-        label = labels_within(self.bounds, truth, len(ends))
-        label = label.reshape(-1, *[1] * (ends.ndim - 2))
+        label = labels_within(self.bounds, truth, len(ends)).reshape(-1, *[1] * (ends.ndim - 2))
         return np.asarray((ends[:, 0] <= label) & (label <= ends[:, 1]))
 
     def p_value(

@@ -126,8 +126,7 @@ def ask(
     answered = ~np.isnan(facts_answers.score)
     train, usable = training_facts(predictor, dataset), some_rows(ids, np.flatnonzero(answered))
     doubt, sizes, group = _behind(predictor.method, usable, answered, facts_answers.score)
-    judge_of_negatives = predictor.negative or predictor.method
-    of_negatives = _in_pieces(judge_of_negatives, other_ids, exactly, asking, len(facts))
+    of_negatives = _in_pieces(predictor.negative or predictor.method, other_ids, exactly, asking, len(facts))
     kinds = Kinds.of(train, len(predictor.model.seen_entities), len(predictor.model.seen_relations))
     return AnsweredTest(
         predictor=predictor,

@@ -156,8 +156,7 @@ def full_text(result: dict[str, Any]) -> str:
         f"negatives: triples taken for no facts ({result['negatives']}), judged with the threshold of "
         f"{result['negative_threshold']}; mixed: facts and negatives",
     )
-    rest = ("ERT", "of it below", "least possible")
-    worst = FigureTable(["lowest coverage by", *WORST.values(), *rest])
+    worst = FigureTable(["lowest coverage by", *WORST.values(), "ERT", "of it below", "least possible"])
     for level in result["levels"]:
         figures = level["positive"]
         shares = [number(figures["worst"][by]) for by in WORST]

@@ -187,9 +187,8 @@ def _with_groups(arrays: dict[str, Any], groups: Sequence[str]) -> dict[str, Any
 
 
 def _end_names(levels: Sequence[float]) -> list[str]:
-    if len(levels) == 1:
-        return ["lower", "upper"]
-    return [f"{side}_{percent(level)}" for level in levels for side in ("lower", "upper")]
+    endings = [""] if len(levels) == 1 else [f"_{percent(level)}" for level in levels]
+    return [f"{side}{ending}" for ending in endings for side in ("lower", "upper")]
 
 
 def _carried(table: Table, batch: pa.RecordBatch, name: str, first: int, typed: bool) -> pa.Array:

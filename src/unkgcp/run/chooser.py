@@ -53,9 +53,8 @@ class Choice(NamedTuple):
     @property
     def columns(self) -> list[str]:
         """What the columns are called that say whether a candidate is chosen: `selected`, or `selected_10`, ..."""
-        if len(self.shares) == 1:
-            return ["selected"]
-        return [f"selected_{percent(share)}" for share in self.shares]
+        several = len(self.shares) > 1
+        return [f"selected_{percent(share)}" if several else "selected" for share in self.shares]
 
 
 # The places of candidates among the calibration facts that fail a condition on their confidence.

@@ -203,8 +203,7 @@ class Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers: list[tuple[bytes, bytes]] = [*message["headers"], *HEADERS]
-            headers.append((b"x-request-id", self.id.encode()))
+            headers = [*message["headers"], *HEADERS, (b"x-request-id", self.id.encode())]
             if not any(name == b"cache-control" for name, _ in headers):
                 headers.append((b"cache-control", b"no-store"))
             message = {**message, "headers": headers}

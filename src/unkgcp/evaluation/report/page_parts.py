@@ -79,10 +79,16 @@ def figure(drawing: Any, key: str, caption: object, description: str) -> Html:
         )
         for kind, (media, content) in files_of.items()
     ]
-    picture = Html(inline(svg, key, description))
     return tag(
         "figure",
-        tag("div", picture, class_="scroll", tabindex="0", role="group", aria_label=f"Figure: {description}"),
+        tag(
+            "div",
+            Html(inline(svg, key, description)),
+            class_="scroll",
+            tabindex="0",
+            role="group",
+            aria_label=f"Figure: {description}",
+        ),
         tag("figcaption", caption, " ", tag("span", *(join([link, " "]) for link in links), class_="saves")),
         id=key,
     )

@@ -24,7 +24,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -171,7 +171,8 @@ def write_text(target: str | os.PathLike[str], text: str) -> None:
 
 
 @cache
-def _loader() -> Any:
+def _loading() -> Any:
+    """The function that loads YAML, made when it is first needed."""
     import yaml  # not at import: start-up time
 
     class Loader(yaml.SafeLoader):
@@ -196,15 +197,13 @@ def _loader() -> Any:
                 )
             return mapping
 
-    return Loader
+    return partial(yaml.load, Loader=Loader)
 
 
 def parse_yaml(text: str) -> Any:
     """The values in a text; ValueError if it repeats a name or refers to a value, yaml.YAMLError if it is no YAML."""
-    import yaml
-
     try:
-        return yaml.load(text, _loader())
+        return _loading()(text)
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
 

@@ -8,13 +8,6 @@ from unkgcp.cli.options import choice_option, confidence_option, examples
 from unkgcp.cli.output import note
 from unkgcp.errors import InputError
 
-EXAMPLES = examples(
-    "unkgcp conformalize --calibration labelled.csv --input predictions.csv -o intervals.csv",
-    "unkgcp conformalize --calibration labelled.csv --input new.csv --confidence 0.8,0.9,0.95 > out.csv",
-    "unkgcp conformalize --calibration labelled.csv --input predictions.csv --method shortest -o intervals.csv",
-    "unkgcp conformalize --calibration labelled.csv --input new.csv --per relation,source -o out.csv",
-)
-
 
 def _bounds(context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, float] | None:
     if value.strip().lower() == "none":
@@ -37,7 +30,15 @@ def _groups(context: click.Context, parameter: click.Parameter, groups: str | No
     return names
 
 
-@click.command(name="conformalize", epilog=EXAMPLES)
+@click.command(
+    name="conformalize",
+    epilog=examples(
+        "unkgcp conformalize --calibration labelled.csv --input predictions.csv -o intervals.csv",
+        "unkgcp conformalize --calibration labelled.csv --input new.csv --confidence 0.8,0.9,0.95 > out.csv",
+        "unkgcp conformalize --calibration labelled.csv --input predictions.csv --method shortest -o intervals.csv",
+        "unkgcp conformalize --calibration labelled.csv --input new.csv --per relation,source -o out.csv",
+    ),
+)
 @click.option(
     "--calibration",
     required=True,

@@ -72,14 +72,13 @@ def describe(data: str, reading: dict[str, Any], splitting: dict[str, Any]) -> N
     import shutil
     import sys
 
+    from unkgcp.graph import description
     from unkgcp.graph.datasets import load_dataset
-    from unkgcp.graph.description import describe as count
-    from unkgcp.graph.description import description_text
 
-    description = count(load_dataset(data, **reading, **splitting))
-    print_json(description)
-    plain = "utf" not in (sys.stdout.encoding or "").lower()
-    print_text(description_text(description, min(shutil.get_terminal_size().columns, 100), plain))
+    counts = description.describe(load_dataset(data, **reading, **splitting))
+    print_json(counts)
+    plain, width = "utf" not in (sys.stdout.encoding or "").lower(), shutil.get_terminal_size().columns
+    print_text(description.description_text(counts, min(width, 100), plain))
 
 
 @command.command(
@@ -99,9 +98,8 @@ def fetch(name: str, mirror: str | None, data_dir: str | None) -> None:
     again. MIRROR is an address that has them under MIRROR/NAME/. The underlying graphs (ConceptNet, NELL, STRING)
     have terms of their own.
     """
-    from unkgcp.graph.fetching import OFFICIAL
-    from unkgcp.graph.fetching import fetch as download
+    from unkgcp.graph import fetching
 
-    with Reporter(f"fetching {name}", total=len(OFFICIAL.get(name, ()))) as progress:
-        folder = download(name, data_dir=data_dir, url=mirror, progress=progress)
+    with Reporter(f"fetching {name}", total=len(fetching.OFFICIAL.get(name, ()))) as progress:
+        folder = fetching.fetch(name, data_dir=data_dir, url=mirror, progress=progress)
     click.echo(str(folder))

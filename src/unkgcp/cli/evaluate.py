@@ -9,17 +9,18 @@ import click
 from unkgcp.cli.options import confidence_option, examples, reading_options, share_option
 from unkgcp.cli.output import Reporter, json_option, print_evaluation, print_json, print_text
 
-EXAMPLES = examples(
-    "unkgcp evaluate run",
-    "unkgcp evaluate run --json | jq '.levels[].positive.coverage'",
-    "unkgcp evaluate run --data ppi5k --confidence 0.5,0.9,0.99",
-    "unkgcp evaluate run --full --confidence 0.9",
-    "unkgcp evaluate run --ranking --min-confidence 0.7",
-    "unkgcp evaluate run --answers --confidence 0.8,0.9,0.95",
+
+@click.command(
+    name="evaluate",
+    epilog=examples(
+        "unkgcp evaluate run",
+        "unkgcp evaluate run --json | jq '.levels[].positive.coverage'",
+        "unkgcp evaluate run --data ppi5k --confidence 0.5,0.9,0.99",
+        "unkgcp evaluate run --full --confidence 0.9",
+        "unkgcp evaluate run --ranking --min-confidence 0.7",
+        "unkgcp evaluate run --answers --confidence 0.8,0.9,0.95",
+    ),
 )
-
-
-@click.command(name="evaluate", epilog=EXAMPLES)
 @click.argument("run")
 @click.option("--data", metavar="DATA", help="Take the test facts of this data set instead of the run's own.")
 @confidence_option("0.8,0.85,0.9,0.95", "The levels to evaluate.")

@@ -36,17 +36,6 @@ if TYPE_CHECKING:
     from unkgcp.run.predictor import Predictor
     from unkgcp.training.config import TrainConfig
 
-EXAMPLES = examples(
-    "unkgcp fit facts.tsv -o run",
-    "unkgcp fit facts.tsv -o run --population open",
-    "unkgcp fit facts.tsv -o run --model beurre --method cp --seed 1",
-    "unkgcp fit facts.tsv -o run --model ukge --method evidence",
-    "unkgcp fit ppi5k -o run --protocol paper --device cuda",
-    "unkgcp fit facts.tsv -o run --model ukge --resume",
-    "unkgcp fit --from run --method cp -o run-cp",
-    "unkgcp fit few-facts.tsv -o run --method cv+",
-)
-
 FOLDED = "cv+"
 SETTINGS = {"non_facts": list, "folds": int, "base": str}
 """Settings of `--config` that are neither of reading nor of training."""
@@ -56,7 +45,19 @@ SPLITTING = ["--split", "--hold-out", "--symmetric"]
 AGAINST_FOLDS = ["--resume", "--per", "--population", "--protocol"]
 
 
-@click.command(name="fit", epilog=EXAMPLES)
+@click.command(
+    name="fit",
+    epilog=examples(
+        "unkgcp fit facts.tsv -o run",
+        "unkgcp fit facts.tsv -o run --population open",
+        "unkgcp fit facts.tsv -o run --model beurre --method cp --seed 1",
+        "unkgcp fit facts.tsv -o run --model ukge --method evidence",
+        "unkgcp fit ppi5k -o run --protocol paper --device cuda",
+        "unkgcp fit facts.tsv -o run --model ukge --resume",
+        "unkgcp fit --from run --method cp -o run-cp",
+        "unkgcp fit few-facts.tsv -o run --method cv+",
+    ),
+)
 @click.argument("data", required=False)
 @click.option("-o", "--output", metavar="RUN", help="The folder to write; needed unless --from is given.")
 @click.option(

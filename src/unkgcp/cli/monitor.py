@@ -13,15 +13,16 @@ from unkgcp.errors import InputError, public
 if TYPE_CHECKING:
     from unkgcp.graph.facts import Graph
 
-EXAMPLES = examples(
-    "unkgcp monitor run labelled.tsv",
-    "unkgcp monitor run labelled.tsv --false-alarm 0.001",
-    "unkgcp monitor run week-07.tsv --state watch.json",
-    "unkgcp monitor run labelled.tsv --json | jq .verdict",
+
+@click.command(
+    name="monitor",
+    epilog=examples(
+        "unkgcp monitor run labelled.tsv",
+        "unkgcp monitor run labelled.tsv --false-alarm 0.001",
+        "unkgcp monitor run week-07.tsv --state watch.json",
+        "unkgcp monitor run labelled.tsv --json | jq .verdict",
+    ),
 )
-
-
-@click.command(name="monitor", epilog=EXAMPLES)
 @click.argument("run")
 @click.argument("labelled")
 @click.option("--confidence", type=float, default=0.9, show_default=True, help="The level that is watched.")

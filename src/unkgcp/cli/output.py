@@ -238,7 +238,6 @@ class Reporter(Progress):
     def __init__(self, title: str, total: float | None = None, every: float = 5.0) -> None:
         self.title, self.total, self.every = title, total, every
         self._bar: Any = None
-        self._task: Any = None
         self._last = -float("inf")
         self._done: tuple[float, float] = (0.0, 0.0)  # what was done, and what of it was said
 
@@ -310,13 +309,17 @@ NEEDED = ("numpy", "pyarrow", "scipy", "click", "rich", "PyYAML", "safetensors")
 
 def version_text() -> str:
     """`unkgcp X` alone in the first line, for scripts; then a line for Python, and one for each extra."""
-    lines = [
-        f"unkgcp {__version__}",
-        f"Python {platform.python_version()} on {platform.platform(terse=True)}",
-    ]
-    for extra, names in {"needed": NEEDED, **EXTRAS}.items():
-        lines.append(f"{extra}: {', '.join(f'{name} {_version(name)}' for name in names)}")
-    return "\n".join(lines)
+    libraries = {"needed": NEEDED, **EXTRAS}
+    return "\n".join(
+        [
+            f"unkgcp {__version__}",
+            f"Python {platform.python_version()} on {platform.platform(terse=True)}",
+            *(
+                f"{of}: {', '.join(f'{one} {_version(one)}' for one in each)}"
+                for of, each in libraries.items()
+            ),
+        ]
+    )
 
 
 def _version(library: str) -> str:

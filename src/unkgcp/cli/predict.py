@@ -24,22 +24,24 @@ if TYPE_CHECKING:
     from unkgcp.predict.stream import PredictRequest
     from unkgcp.run.predictor import Predictor
 
-EXAMPLES = examples(
-    "unkgcp predict run queries.tsv -o answers.tsv",
-    "unkgcp predict run queries.parquet -o answers.parquet --confidence 0.8,0.9",
-    "cut -f1-3 facts.tsv | unkgcp predict run - | head",
-    "unkgcp predict run queries.tsv --filter 'lower >= 0.7' -o good.tsv",
-    "unkgcp predict run candidates.tsv --select 'confidence >= 0.7' --fdr 0.1 -o chosen.tsv",
-    "printf 'TP53\\tbinding\\t?\\n' | unkgcp predict run - --top-k 10 --rank-by lower --exclude-known",
-    "unkgcp predict run questions.tsv --answers --confidence 0.9 -o sets.tsv",
-    "unkgcp predict run queries/ -o answers/ --engine ray",
-)
 READING = {"header": bool, "prefixes": dict}
 RAY = {"workers": int, "address": str, "rows_per_part": int}
 """Settings of `--config`: of reading, and of a Ray cluster."""
 
 
-@click.command(name="predict", epilog=EXAMPLES)
+@click.command(
+    name="predict",
+    epilog=examples(
+        "unkgcp predict run queries.tsv -o answers.tsv",
+        "unkgcp predict run queries.parquet -o answers.parquet --confidence 0.8,0.9",
+        "cut -f1-3 facts.tsv | unkgcp predict run - | head",
+        "unkgcp predict run queries.tsv --filter 'lower >= 0.7' -o good.tsv",
+        "unkgcp predict run candidates.tsv --select 'confidence >= 0.7' --fdr 0.1 -o chosen.tsv",
+        "printf 'TP53\\tbinding\\t?\\n' | unkgcp predict run - --top-k 10 --rank-by lower --exclude-known",
+        "unkgcp predict run questions.tsv --answers --confidence 0.9 -o sets.tsv",
+        "unkgcp predict run queries/ -o answers/ --engine ray",
+    ),
+)
 @click.argument("run")
 @click.argument("queries", metavar="INPUT")
 @click.option("-o", "--output", metavar="OUT", help="A .tsv or .csv (each perhaps .gz) or .parquet file.")

@@ -10,14 +10,15 @@ import click
 from unkgcp.cli.options import confidence_option, examples, reading_options
 from unkgcp.errors import InputError
 
-EXAMPLES = examples(
-    "unkgcp report run",
-    "unkgcp report run --data new-facts.tsv -o new.html",
-    "unkgcp report run --latex",
+
+@click.command(
+    name="report",
+    epilog=examples(
+        "unkgcp report run",
+        "unkgcp report run --data new-facts.tsv -o new.html",
+        "unkgcp report run --latex",
+    ),
 )
-
-
-@click.command(name="report", epilog=EXAMPLES)
 @click.argument("folder", metavar="DIR")
 @click.option("-o", "--output", metavar="FILE", help="Write the page here instead of DIR/report.html.")
 @click.option("--data", metavar="DATA", help="Take the test facts of this data set instead of the run's own.")

@@ -11,15 +11,6 @@ from unkgcp.cli.options import WORDS, config_option, examples
 from unkgcp.cli.output import TIME, note
 from unkgcp.errors import InputError
 
-EXAMPLES = examples(
-    "unkgcp serve run",
-    "unkgcp serve run --port 9000",
-    "unkgcp serve runs/evidence runs/ukge",
-    "unkgcp serve run --host 0.0.0.0 --token-file token.txt --access-log -",
-    "UNKGCP_ROOT_PATH=/kg unkgcp serve run --allowed-host graphs.example.org",
-    "unkgcp serve run --config service.yaml",
-)
-
 SETTINGS = {
     "allowed_host": list,
     "access_log": str,
@@ -33,7 +24,18 @@ SETTINGS = {
 """Settings of `--config`, or of variables such as UNKGCP_MAX_BODY."""
 
 
-@click.command(name="serve", epilog=EXAMPLES, context_settings={"auto_envvar_prefix": "UNKGCP"})
+@click.command(
+    name="serve",
+    epilog=examples(
+        "unkgcp serve run",
+        "unkgcp serve run --port 9000",
+        "unkgcp serve runs/evidence runs/ukge",
+        "unkgcp serve run --host 0.0.0.0 --token-file token.txt --access-log -",
+        "UNKGCP_ROOT_PATH=/kg unkgcp serve run --allowed-host graphs.example.org",
+        "unkgcp serve run --config service.yaml",
+    ),
+    context_settings={"auto_envvar_prefix": "UNKGCP"},
+)
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, envvar="UNKGCP_RUNS")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(

@@ -14,17 +14,18 @@ from unkgcp.errors import InputError, public
 if TYPE_CHECKING:
     from unkgcp.run.predictor import Predictor
 
-EXAMPLES = examples(
-    "unkgcp update run week-07.tsv",
-    "unkgcp update run week-07.tsv --dry-run",
-    "unkgcp update run week-07.tsv -o run-07 --seed 1",
-    "unkgcp update run week-07.tsv --refit",
-    "unkgcp update run many.tsv --calibrate-on new",
-    "unkgcp update run week-07.tsv --json | jq .update.new",
+
+@click.command(
+    name="update",
+    epilog=examples(
+        "unkgcp update run week-07.tsv",
+        "unkgcp update run week-07.tsv --dry-run",
+        "unkgcp update run week-07.tsv -o run-07 --seed 1",
+        "unkgcp update run week-07.tsv --refit",
+        "unkgcp update run many.tsv --calibrate-on new",
+        "unkgcp update run week-07.tsv --json | jq .update.new",
+    ),
 )
-
-
-@click.command(name="update", epilog=EXAMPLES)
 @click.argument("run")
 @click.argument("facts")
 @click.option("-o", "--output", metavar="RUN2", help="The folder to write.  [default: RUN itself]")

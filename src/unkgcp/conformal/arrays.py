@@ -59,11 +59,12 @@ def check(
     run_chunks(len(values), look)
 
 
-def check_labels(labels: Floats, bounds: tuple[float, float]) -> None:
-    """ValueError unless all labels are finite and within the bounds."""
-    low, high = bounds
+def labels_within(bounds: tuple[float, float], truth: ArrayLike, size: int) -> Floats:
+    """`size` labels as an array; ValueError unless all are finite and within the bounds."""
+    labels, (low, high) = column("truth", truth, size), bounds
     problem = f"outside the bounds ({low:g}, {high:g}); set bounds= to the range of the labels, or to None"
     check("truth", labels, lambda some: np.isfinite(some) & (some >= low) & (some <= high), problem)
+    return labels
 
 
 def group_labels(values: ArrayLike, size: int | None = None, name: str = "group") -> NDArray[Any]:

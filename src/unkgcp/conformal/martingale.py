@@ -86,7 +86,7 @@ class Martingale:
         outermost = np.array([0.0, self.miss / 2, 1 - self.miss / 2, 1.0])
         self.learners = [Histogram(np.linspace(0, 1, BINS + 1)), Histogram(outermost)]
         self.log_capital, self.log_largest = 0.0, 0.0
-        self.size, self.largest_at = 0, 0
+        self.size = 0
 
     def update(self, p_values: Floats) -> Floats:
         """The logarithm of the capital after each p-value: (m,)."""
@@ -97,10 +97,7 @@ class Martingale:
         self.jumper = float(jumper[-1])
         logs = np.stack([jumper, *(learner.update(p) for learner in self.learners)])
         path: Floats = logsumexp(logs, axis=0) - math.log(len(logs))
-        at = int(path.argmax())
-        if path[at] > self.log_largest:
-            self.log_largest, self.largest_at = float(path[at]), self.size + at + 1
-        self.log_capital = float(path[-1])
+        self.log_capital, self.log_largest = float(path[-1]), max(self.log_largest, float(path.max()))
         self.size += len(path)
         return path
 
@@ -116,7 +113,7 @@ class Martingale:
 
     def state(self) -> dict[str, Any]:
         """Everything that the next bet depends on, as plain values."""
-        names = ("size", "log_capital", "log_largest", "largest_at", "jumper")
+        names = ("size", "log_capital", "log_largest", "jumper")
         return {
             **{name: getattr(self, name) for name in names},
             "portfolio": self.portfolio.tolist(),

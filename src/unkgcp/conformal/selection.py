@@ -33,12 +33,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from unkgcp.conformal.arrays import check, column
+from unkgcp.conformal.arrays import Floats, check, column
 from unkgcp.conformal.ranks import Confidence, ExactLevels, exact_levels
 from unkgcp.errors import InputError
 from unkgcp.loops import places_in
 
-Floats = NDArray[np.float64]
 Places = NDArray[np.int32]
 Counts = NDArray[np.int64]
 UNKNOWN = -1

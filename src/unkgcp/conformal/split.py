@@ -30,11 +30,11 @@ from unkgcp.conformal.arrays import (
     Floats,
     Group,
     check,
-    check_labels,
     check_names,
     column,
     group_columns,
     group_labels,
+    labels_within,
 )
 from unkgcp.conformal.ranking import GroupRankings
 from unkgcp.conformal.ranks import Confidence, exact_levels
@@ -175,8 +175,7 @@ class SplitConformal:
         Calling it again replaces the calibration. Returns self.
         """
         points = Queries.read(prediction, scale, group, kind, weight)
-        label = column("truth", truth, len(points))
-        check_labels(label, self.bounds)
+        label = labels_within(self.bounds, truth, len(points))
         if not len(points):
             raise ValueError("prediction is empty, calibration needs at least one point")
         if weight is not None and self.training_conditional is not None:
@@ -264,9 +263,7 @@ class SplitConformal:
         ends = self.interval(
             prediction, scale=scale, group=group, kind=kind, weight=weight, confidence=confidence
         )
-        label = column("truth", truth, len(ends))
-        check_labels(label, self.bounds)
-        label = label.reshape(-1, *[1] * (ends.ndim - 2))
+        label = labels_within(self.bounds, truth, len(ends)).reshape(-1, *[1] * (ends.ndim - 2))
         return np.asarray((ends[:, 0] <= label) & (label <= ends[:, 1]))
 
     def p_value(
@@ -307,8 +304,7 @@ class SplitConformal:
         queries = Queries.read(prediction, scale, None, kind, None)
         score = self._calibrated[0]
         _check_takes(score, queries, self.score)
-        label = column("truth", truth, len(queries))
-        check_labels(label, self.bounds)
+        label = labels_within(self.bounds, truth, len(queries))
         return score.score(queries.prediction, label, _unit(score, queries))
 
     def _comparable_scores(self, score: Score, queries: Queries, truth: ArrayLike) -> Floats:
@@ -317,8 +313,7 @@ class SplitConformal:
         Rounding makes intervals wider by some units in the last place, so that a label with a score just above a
         calibration score may lie in the interval at it. It then counts as tied, as the interval has it.
         """
-        label, ordered = column("truth", truth, len(queries)), self.calibration_scores
-        check_labels(label, self.bounds)
+        label, ordered = labels_within(self.bounds, truth, len(queries)), self.calibration_scores
         scores = np.empty(len(queries))
 
         def fill(start: int, stop: int) -> None:
@@ -534,5 +529,6 @@ def _learned(recipe: Recipe, points: Queries, label: Floats) -> tuple[Score, NDA
 
 
 def _warn_of_groups(count: int, queries: Queries, what: str) -> None:
-    message = f"{count:,} of {len(queries):,} queries are in groups {what}"
-    warnings.warn(message, SmallGroupWarning, stacklevel=3)
+    warnings.warn(
+        f"{count:,} of {len(queries):,} queries are in groups {what}", SmallGroupWarning, stacklevel=3
+    )

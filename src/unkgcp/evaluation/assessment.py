@@ -27,7 +27,7 @@ from unkgcp.conformal.ranks import ExactLevels, exact_levels
 from unkgcp.conformal.units import one_row_per_unit
 from unkgcp.errors import InputError
 from unkgcp.evaluation.query_groups import ThresholdGroups, threshold_groups
-from unkgcp.evaluation.slices import QueryFeatures
+from unkgcp.evaluation.slices import Floats, Mask, QueryFeatures
 from unkgcp.graph.datasets import Dataset, read
 from unkgcp.graph.facts import Graph, Splits, Triples, both_ends, contained, in_vocabulary
 from unkgcp.graph.kinds import KINDS, Kinds
@@ -38,9 +38,6 @@ from unkgcp.methods.method import IntervalPredictor, some_rows
 from unkgcp.methods.partitions import Partitioned
 from unkgcp.progress import Part, Progress, Silent
 from unkgcp.run.predictor import Predictor
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 LEVELS = (0.8, 0.85, 0.9, 0.95)
 WORK = 100
@@ -129,8 +126,7 @@ def ask(
     answered = ~np.isnan(facts_answers.score)
     train, usable = training_facts(predictor, dataset), some_rows(ids, np.flatnonzero(answered))
     doubt, sizes, group = _behind(predictor.method, usable, answered, facts_answers.score)
-    judge_of_negatives = predictor.negative or predictor.method
-    of_negatives = _in_pieces(judge_of_negatives, other_ids, exactly, asking, len(facts))
+    of_negatives = _in_pieces(predictor.negative or predictor.method, other_ids, exactly, asking, len(facts))
     kinds = Kinds.of(train, len(predictor.model.seen_entities), len(predictor.model.seen_relations))
     return AnsweredTest(
         predictor=predictor,
@@ -393,9 +389,9 @@ def _judge_facts(answers: AnsweredTest, progress: Progress) -> list[dict[str, An
         kind: answers.kind == code for code, kind in enumerate(KINDS) if (answers.kind == code).any()
     }
     steps = 1 + len(rows_of_kind) + len(answers.levels)
-    whole = _judge_part(answers, np.ones(n, np.bool_))
-    for level in whole:
-        level["kinds"] = {}
+    whole: list[dict[str, Any]] = [
+        {**level, "kinds": {}} for level in _judge_part(answers, np.ones(n, np.bool_))
+    ]
     for step, (kind, rows) in enumerate(rows_of_kind.items(), 1):
         progress.update(step / steps, "judging")
         for level, figures in zip(whole, _judge_part(answers, rows), strict=True):

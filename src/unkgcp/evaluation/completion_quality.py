@@ -28,22 +28,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from unkgcp.conformal.ranks import smoothed_exceeds
 from unkgcp.errors import InputError
-from unkgcp.evaluation.metrics import summed_band
+from unkgcp.evaluation.metrics import Floats, summed_band
 from unkgcp.evaluation.query_groups import ThresholdGroups
 from unkgcp.evaluation.slices import AT_LEAST
 from unkgcp.graph.facts import Graph, in_vocabulary, merge_repeats
+from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.graph.objects import to_triples
 from unkgcp.methods.method import some_rows, status_codes
 from unkgcp.run.answer_sets import FACTS, SideSets, answer_level
+from unkgcp.run.answers import Calibrated
 from unkgcp.run.completion import excluded
+from unkgcp.run.predictor import Predictor
 from unkgcp.run.questions import (
+    Ints,
     candidate_scores,
     completer_of,
     known_answers,
@@ -53,14 +57,6 @@ from unkgcp.run.questions import (
     total,
 )
 
-if TYPE_CHECKING:
-    from unkgcp.graph.known_facts import KnownFacts
-    from unkgcp.run.answers import Calibrated
-    from unkgcp.run.predictor import Predictor
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
 HITS = (1, 3, 10)
 SIDES = ("tails", "heads")
 CELLS = 1 << 22  # scores held in memory at once
@@ -69,16 +65,16 @@ CELLS = 1 << 22  # scores held in memory at once
 class SideQuestions(NamedTuple):
     """Distinct facts as questions of one side: the given entity, the relation, the entity asked for, (n,) each."""
 
-    anchor: Integers
+    anchor: Ints
     relation: NDArray[np.int32]
-    answer: Integers
+    answer: Ints
     confidence: Floats
 
 
 class Ranks(NamedTuple):
     """The query of each fact, and its mean ranks among all candidates and without the other test facts of its query."""
 
-    query: Integers
+    query: Ints
     among_all: Floats
     alone: Floats
 
@@ -130,7 +126,7 @@ def _figures(ranks: Ranks, weight: Floats) -> dict[str, Any]:
     }
 
 
-def ndcg(query: Integers, rank: Floats, gain: Floats) -> float | None:
+def ndcg(query: Ints, rank: Floats, gain: Floats) -> float | None:
     """Mean over the queries of DCG over the best possible DCG; queries without any gain are left out."""
     if not len(query):
         return None
@@ -185,7 +181,7 @@ def _ranks(predictor: Calibrated, facts: SideQuestions, known: KnownFacts | None
     return Ranks(query, 1 + above + (same - 1) / 2, 1 + (above - above_in_query) + (same - same_in_query) / 2)
 
 
-def _chunks(query: Integers, count: int) -> Iterator[tuple[slice, slice]]:
+def _chunks(query: Ints, count: int) -> Iterator[tuple[slice, slice]]:
     """Some queries, as a range of their numbers, and the rows of their facts; facts are sorted by query."""
     n = int(query[-1]) + 1 if len(query) else 0
     for start in range(0, n, count):
@@ -194,7 +190,7 @@ def _chunks(query: Integers, count: int) -> Iterator[tuple[slice, slice]]:
         yield slice(start, stop), slice(int(first), int(last))
 
 
-def _within(query: Integers, score: Floats) -> tuple[Integers, Integers]:
+def _within(query: Ints, score: Floats) -> tuple[Ints, Ints]:
     """For each fact how many facts of its query score higher, and how many (with itself) the same: (n,) each."""
     # in order of query and score: where the facts with each score begin, and how many they are
     _, place, same = np.unique(np.stack([query, -score]), axis=1, return_inverse=True, return_counts=True)
@@ -219,12 +215,12 @@ class SideAnswers(NamedTuple):
     `size` how large the set is: (n, levels) each. `calibration`: how many facts set the threshold, (n,).
     """
 
-    relation: Integers
-    group: Integers
-    calibration: Integers
+    relation: Ints
+    group: Ints
+    calibration: Ints
     covered: NDArray[np.bool_]
     smoothed: Floats
-    size: Integers
+    size: Ints
 
 
 def judge_answers(

@@ -156,8 +156,7 @@ def full_text(result: dict[str, Any]) -> str:
         f"negatives: triples taken for no facts ({result['negatives']}), judged with the threshold of "
         f"{result['negative_threshold']}; mixed: facts and negatives",
     )
-    rest = ("ERT", "of it below", "least possible")
-    worst = FigureTable(["lowest coverage by", *WORST.values(), *rest])
+    worst = FigureTable(["lowest coverage by", *WORST.values(), "ERT", "of it below", "least possible"])
     for level in result["levels"]:
         figures = level["positive"]
         shares = [number(figures["worst"][by]) for by in WORST]
@@ -227,17 +226,14 @@ def _slices_below(result: dict[str, Any]) -> list[str]:
     return lines
 
 
-LATEX_FIGURES = ("facts", "coverage", "mean width", "interval score", "worst slice")
-
-
 def latex_table(result: dict[str, Any]) -> str:
     """The four figures of every kind at the main level, as a table for a paper."""
     level = main_level(result)
     figures, name = level["positive"], short_name(result["data"])
-    table = FigureTable(["", *LATEX_FIGURES])
-    table.title = (
-        f"{name}, {called(result)}: intervals at {percent(level['confidence'])} on test facts. Worst slice: lowest "
-        "coverage of a tenth of doubt, a fifth of degree or a relation"
+    table = FigureTable(
+        ["", "facts", "coverage", "mean width", "interval score", "worst slice"],
+        title=f"{name}, {called(result)}: intervals at {percent(level['confidence'])} on test facts. Worst slice: "
+        "lowest coverage of a tenth of doubt, a fifth of degree or a relation",
     )
     rows = {plural(kind): of for kind, of in figures["kinds"].items()} | {"all": figures}
     for title, of in rows.items():

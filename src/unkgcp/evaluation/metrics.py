@@ -177,8 +177,7 @@ def betabinom_pmf(k: int, calibration: int, test: int) -> Floats:
         law = np.zeros(test + 1)
         law[-1 if k else 0] = 1.0
         return law
-    pmf: Floats = np.asarray(betabinom.pmf(np.arange(test + 1), test, k, calibration + 1 - k))
-    return pmf
+    return np.asarray(betabinom.pmf(np.arange(test + 1), test, k, calibration + 1 - k))
 
 
 def _band_of(law: Floats, mass: float) -> tuple[float, float]:

@@ -162,8 +162,9 @@ def figures_of(
             rows = np.flatnonzero(part.member == place)
             share, width, score = (float(column[rows].mean()) for column in columns)
             figures = {"n": len(rows), "coverage": share, "sharpness": width}
-            more = {"interval_score": metrics.finite(score), "band": band}
-            by_quantity[part.by].append({**about, **figures, **more})
+            by_quantity[part.by].append(
+                {**about, **figures, "interval_score": metrics.finite(score), "band": band}
+            )
     return by_quantity
 
 

@@ -80,13 +80,12 @@ class FigureTable:
         """A table of booktabs with the title as its caption."""
         titles, *lines = (" & ".join(map(latex_text, row)) + " \\\\" for row in [self.columns, *self.rows])
         columns = "".join("l" if place in self.text_columns else "r" for place in range(len(self.columns)))
-        caption = f"\\caption{{{latex_text(self.title)}}}"
         return "\n".join(
             [
                 "% needs \\usepackage{booktabs}",
                 "\\begin{table}",
                 "\\centering",
-                caption,
+                f"\\caption{{{latex_text(self.title)}}}",
                 f"\\label{{{label}}}",
                 f"\\begin{{tabular}}{{{columns}}}",
                 "\\toprule",

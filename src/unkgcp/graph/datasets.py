@@ -398,10 +398,8 @@ def search_folders(data_dir: str | os.PathLike[str] | None = None) -> list[Path]
 
 def find(name: str, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
     """The first folder of that name, with a train file inside, in the folders that are looked into."""
-    for folder in search_folders(data_dir):
-        if any((folder / name).glob("train.*")):
-            return folder / name
-    return None
+    folders = (folder / name for folder in search_folders(data_dir))
+    return next((folder for folder in folders if any(folder.glob("train.*"))), None)
 
 
 def part_paths(folder: Path, remedy: str = "") -> dict[str, Path]:

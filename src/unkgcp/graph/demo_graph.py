@@ -203,8 +203,11 @@ class Oracle:
 
         No interval has a smaller expected interval score, whatever one knows.
         """
-        tail = (1 - confidence) / 2
-        return _quantiles(self.table(graph), (tail, 1 - tail))
+        tail, held = (1 - confidence) / 2, self.table(graph)[:, 1:]
+        # the smallest values at or below which these shares of the mass lie
+        steps_below = [np.sum(held < share - 1e-12, axis=1) for share in (tail, 1 - tail)]
+        steps: Floats = np.minimum(np.stack(steps_below, axis=1), held.shape[1] - 1) + LOWEST
+        return steps / STEPS
 
     def table(self, graph: Graph) -> Floats:
         """P(confidence < LOWEST), P(<= LOWEST), ... P(<= STEPS) of each row: (n, steps)."""
@@ -244,14 +247,6 @@ def place_of(
     )
     lowest = LOWEST / STEPS
     return lowest + (1 - lowest) * _logistic(strength)
-
-
-def _quantiles(below: Floats, shares: tuple[float, float]) -> Floats:
-    """The smallest values at or below which these shares of the mass lie, from tables (n, values + 1): (n, 2)."""
-    held = below[:, 1:]
-    steps_below = [np.sum(held < share - 1e-12, axis=1) for share in shares]
-    steps: Floats = np.minimum(np.stack(steps_below, axis=1), held.shape[1] - 1) + LOWEST
-    return steps / STEPS
 
 
 def _logistic(x: Floats) -> Floats:

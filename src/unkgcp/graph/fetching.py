@@ -144,9 +144,11 @@ def _fetch_file(source: str, blob: str, patience: Patience) -> bytes:
                 ) from None
         except (OSError, http.client.HTTPException) as error:
             reason = error.reason if isinstance(error, URLError) else error
-            problem = f"the connection broke ({reason or type(reason).__name__})"
-            if isinstance(reason, TimeoutError):
-                problem = f"nothing came for {patience.timeout:g} seconds"
+            problem = (
+                f"nothing came for {patience.timeout:g} seconds"
+                if isinstance(reason, TimeoutError)
+                else f"the connection broke ({reason or type(reason).__name__})"
+            )
     raise FetchError(
         f"{public(source)} could not be had in {patience.attempts} attempts: {problem}; "
         "try again later or name a mirror with --url"

@@ -107,12 +107,14 @@ def facts_to_arrays(sets: Mapping[str, Graph | None]) -> dict[str, NDArray[Any]]
 
     The order inside the arrays follows from the facts alone.
     """
-    arrays: dict[str, NDArray[Any]] = {}
-    for prefix, facts in sets.items():
-        if facts is not None:
-            stored = KnownFacts.of(facts[np.argsort(facts.confidence, kind="stable")])
-            arrays |= {prefix + name: array for name, array in stored.arrays().items()}
-    return arrays
+    stored = {
+        prefix: KnownFacts.of(facts[np.argsort(facts.confidence, kind="stable")])
+        for prefix, facts in sets.items()
+        if facts is not None
+    }
+    return {
+        prefix + name: array for prefix, known in stored.items() for name, array in known.arrays().items()
+    }
 
 
 def distinct(confidence: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -119,9 +119,7 @@ def _draw(kind: str, known: Graph) -> Draw:
 
 def _other_relation(known: Graph) -> Draw:
     def draw(rng: np.random.Generator, facts: Graph) -> Drawn:
-        relation = facts.relation
-        if len(known):
-            relation = known.relation[rng.integers(len(known), size=len(facts))]
+        relation = known.relation[rng.integers(len(known), size=len(facts))] if len(known) else facts.relation
         return Drawn(facts.head, relation, facts.tail, relation == facts.relation)
 
     return draw

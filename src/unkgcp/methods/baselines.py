@@ -98,20 +98,17 @@ class QuantileRegression(IntervalPredictor):
     def _ends(self, score: Floats, triples: Triples, levels: list[Fraction]) -> Floats:
         trained = sorted(self.pairs)
         chosen = [next((i for i, wide in enumerate(trained) if wide >= level), None) for level in levels]
-        hulls: list[tuple[Floats, Floats]] = []
-        for level in trained[: 1 + max((i for i in chosen if i is not None), default=-1)]:
-            first, second = (
-                self.quantiles[tau].score(*triples).astype(np.float64) for tau in self.pairs[level]
-            )
-            lower, upper = np.minimum(first, second), np.maximum(first, second)
-            if hulls:
-                lower, upper = np.minimum(lower, hulls[-1][0]), np.maximum(upper, hulls[-1][1])
-            hulls.append((lower, upper))
+        wanted = trained[: 1 + max((i for i in chosen if i is not None), default=-1)]
+        taus = [tau for level in wanted for tau in self.pairs[level]]
+        quantiles = np.array([self.quantiles[tau].score(*triples) for tau in taus], np.float64)
+        pairs = quantiles.reshape(len(wanted), 2, len(score))
+        # an interval holds those of lower levels
+        lower, upper = np.minimum.accumulate(pairs.min(axis=1)), np.maximum.accumulate(pairs.max(axis=1))
         ends = np.empty((len(score), 2, len(levels)))
         ends[:, 0], ends[:, 1] = 0.0, 1.0
         for column, place in enumerate(chosen):
             if place is not None:
-                ends[:, 0, column], ends[:, 1, column] = hulls[place]
+                ends[:, 0, column], ends[:, 1, column] = lower[place], upper[place]
         return ends
 
     def doubt(self, triples: HasTriples, score: Floats | None = None) -> Floats:

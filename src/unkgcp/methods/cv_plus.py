@@ -111,9 +111,8 @@ class CrossConformalIntervals(IntervalPredictor):
         crossed = ends[:, 0] > ends[:, 1]
         rows = np.flatnonzero(crossed.any(axis=1))
         if len(rows):
-            core = self.cross.core(guess[rows])[:, None]
-            for end in (0, 1):
-                ends[rows, end] = np.where(crossed[rows], core, ends[rows, end])
+            core = self.cross.core(guess[rows])
+            ends[rows] = np.where(crossed[rows, None], core[:, None, None], ends[rows])
         return ends
 
     def caution(self, confidence: Confidence) -> str | None:

@@ -92,9 +92,8 @@ class IntervalValued(Partitioned):
             at_level = [each[:, column] for each in thresholds]
             # the set at level 0 is empty; an answer is never narrower than its score
             reach = np.zeros(len(score)) if level == 0 else self._reach(score, triples, at_level)
-            ends[:, 0, column] = np.clip(score - reach, 0.0, 1.0)
-            ends[:, 1, column] = np.clip(score + reach, 0.0, 1.0)
-        return ends
+            ends[:, 0, column], ends[:, 1, column] = score - reach, score + reach
+        return ends.clip(0.0, 1.0)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         return joined({name: to_arrays(r) for name, r in zip(self.names, self.all_rankings, strict=True)})
@@ -138,8 +137,7 @@ class Joint(IntervalValued):
         return np.maximum(half + more + rounding, 0.0)
 
     def nonconformity(self, triples: HasTriples, truth: Floats) -> Floats:
-        score = self._model_scores(triples)
-        return self._scores(score, triples, both_ends(truth))[0]
+        return self._scores(self._model_scores(triples), triples, both_ends(truth))[0]
 
 
 @register

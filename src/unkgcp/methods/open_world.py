@@ -24,7 +24,7 @@ from unkgcp.conformal.selection import Range, Wrong
 from unkgcp.errors import InputError
 from unkgcp.evidence.evidence_model import EvidenceModel
 from unkgcp.evidence.nonfacts import FactLikeness
-from unkgcp.files import Field, check_fields
+from unkgcp.files import Field, check_fields, under
 from unkgcp.graph.facts import Graph, HasTriples, Triples
 from unkgcp.graph.known_facts import facts_to_arrays
 from unkgcp.graph.negatives import ALL_KINDS
@@ -216,15 +216,10 @@ def open_world(
 
 def restore_open_world(base: IntervalPredictor, arrays: Mapping[str, NDArray[Any]]) -> OpenWorld:
     """The same again from `nonfact_arrays`; ValueError if they do not fit."""
-    scores: dict[str, NDArray[Any]] = {}
-    learned: dict[str, NDArray[Any]] = {}
-    for name, array in arrays.items():
-        if name.startswith(SCORES):
-            scores[name.removeprefix(SCORES)] = np.array(array)
-        elif name.startswith(LIKENESS):
-            learned[name.removeprefix(LIKENESS)] = array
-        elif not name.startswith(TRIPLES):
-            raise ValueError(f"the calibration holds {name}, which nobody knows")
+    if strange := [name for name in arrays if not name.startswith((SCORES, LIKENESS, TRIPLES))]:
+        raise ValueError(f"the calibration holds {strange[0]}, which nobody knows")
+    scores = {kind: np.array(array) for kind, array in under(SCORES, arrays).items()}
+    learned = under(LIKENESS, arrays)
     likeness: Likeness = ScoreLikeness(base)
     if learned:
         if base.evidence is None:

@@ -32,7 +32,7 @@ from unkgcp.conformal.storage import from_arrays
 from unkgcp.errors import InputError
 from unkgcp.files import Field, check_fields
 from unkgcp.graph.facts import HasTriples
-from unkgcp.graph.kinds import KINDS
+from unkgcp.graph.kinds import KINDS, joined_by_and
 from unkgcp.graph.known_facts import degree_of, degrees
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import IntervalPredictor
@@ -460,9 +460,8 @@ class Partitioned(IntervalPredictor):
             if count and self._too_few(count, level)
         ]
         if few:
-            listed = few[0] if len(few) == 1 else f"{', '.join(few[:-1])} and {few[-1]}"
             yield (
-                f"calibration facts: {listed}, too few for confidence {float(level)}: "
+                f"calibration facts: {joined_by_and(few)}, too few for confidence {float(level)}: "
                 "such questions get the whole range"
             )
 

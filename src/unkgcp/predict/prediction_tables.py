@@ -85,9 +85,7 @@ def _conformalize(
     if score != "residual" and "scale" in used:
         why = "has its own scale" if score == "entropy" else "takes no scale"
         raise InputError(f"{labelled.name}: the {score} score {why}; rename the column 'scale'")
-    ends = _end_names(levels)
-    added = [*ends, *(["group_size"] if groups else [])]
-    for name in added:
+    for name in [*_end_names(levels), *(["group_size"] if groups else [])]:
         if name in unlabelled.names:
             raise InputError(f"{unlabelled.name} already has a column {name!r}; rename it")
     cal = _calibrate(labelled, used, groups, score, bounds)
@@ -175,9 +173,8 @@ def _answer(
 
 def _column(table: Table, batch: pa.RecordBatch, first: int, name: str, groups: Sequence[str]) -> Any:
     """A column of labels, or of numbers: (n,)."""
-    if name == "kind" or name in groups:
-        return table.strings(batch, name)
-    return table.numbers(batch, name, first)
+    is_label = name == "kind" or name in groups
+    return table.strings(batch, name) if is_label else table.numbers(batch, name, first)
 
 
 def _with_groups(arrays: dict[str, Any], groups: Sequence[str]) -> dict[str, Any]:
@@ -190,9 +187,8 @@ def _with_groups(arrays: dict[str, Any], groups: Sequence[str]) -> dict[str, Any
 
 
 def _end_names(levels: Sequence[float]) -> list[str]:
-    if len(levels) == 1:
-        return ["lower", "upper"]
-    return [f"{side}_{percent(level)}" for level in levels for side in ("lower", "upper")]
+    endings = [""] if len(levels) == 1 else [f"_{percent(level)}" for level in levels]
+    return [f"{side}{ending}" for ending in endings for side in ("lower", "upper")]
 
 
 def _carried(table: Table, batch: pa.RecordBatch, name: str, first: int, typed: bool) -> pa.Array:

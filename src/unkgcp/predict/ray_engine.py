@@ -26,12 +26,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unkgcp._version import __version__
+from unkgcp.conformal.selection import Cuts
 from unkgcp.errors import InputError, remedy
 from unkgcp.files import explained
 from unkgcp.loops import cores
@@ -44,9 +45,6 @@ from unkgcp.run.predictor import Predictor
 from unkgcp.tabular.query_files import parquet_files, query_batches
 from unkgcp.tabular.source import Source, is_parquet, is_remote
 from unkgcp.tabular.writer import ENDINGS, check_output, open_output
-
-if TYPE_CHECKING:
-    from unkgcp.conformal.selection import Cuts
 
 ROWS = 1 << 20  # of a part
 STORE_BYTES = 80 << 20  # of the object store of a local cluster: only reports on parts pass through it

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +37,7 @@ from unkgcp.conformal.ranks import Confidence, exact, rank
 from unkgcp.errors import InputError
 from unkgcp.methods.intervals import BASES, STATUSES, Floats
 from unkgcp.methods.partitions import RelationGroups, group_relations
-from unkgcp.run.answers import LABELS
+from unkgcp.run.answers import LABELS, Calibrated
 from unkgcp.run.questions import (
     AnswerWeights,
     Ints,
@@ -52,9 +52,6 @@ from unkgcp.run.questions import (
 )
 from unkgcp.tabular.arrow_arrays import numbers, texts
 from unkgcp.tabular.label_index import OPEN
-
-if TYPE_CHECKING:
-    from unkgcp.run.answers import Calibrated
 
 PER = ("relation", "none")
 FACTS = 5000

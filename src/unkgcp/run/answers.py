@@ -36,21 +36,21 @@ if TYPE_CHECKING:
     from unkgcp.methods.method import IntervalPredictor
     from unkgcp.training.model import Model
 
-    class Calibrated(Protocol):
-        """What answers are made of, and the facts that are no news; `unkgcp.run.predictor.Predictor` is one."""
-
-        @property
-        def model(self) -> Model: ...
-
-        @property
-        def method(self) -> IntervalPredictor: ...
-
-        @property
-        def known(self) -> KnownFacts: ...
-
-
 LABELS = ("head", "relation", "tail")
 Label = tuple[str, str, str]
+
+
+class Calibrated(Protocol):
+    """What answers are made of, and the facts that are no news; `unkgcp.run.predictor.Predictor` is one."""
+
+    @property
+    def model(self) -> Model: ...
+
+    @property
+    def method(self) -> IntervalPredictor: ...
+
+    @property
+    def known(self) -> KnownFacts: ...
 
 
 def answer(predictor: Calibrated, queries: Queries, confidence: Levels = 0.9) -> Intervals:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,7 @@ from unkgcp.graph.kinds import KINDS
 from unkgcp.graph.objects import Queries, to_triples
 from unkgcp.methods.intervals import Intervals, Levels
 from unkgcp.methods.method import IntervalPredictor, some_rows, status_codes
-
-if TYPE_CHECKING:
-    from unkgcp.run.answers import Calibrated
+from unkgcp.run.answers import Calibrated
 
 Answer = Callable[[Triples, Places], Intervals]
 """Candidates and their places -> their answers."""
@@ -55,9 +53,8 @@ class Choice(NamedTuple):
     @property
     def columns(self) -> list[str]:
         """What the columns are called that say whether a candidate is chosen: `selected`, or `selected_10`, ..."""
-        if len(self.shares) == 1:
-            return ["selected"]
-        return [f"selected_{percent(share)}" for share in self.shares]
+        several = len(self.shares) > 1
+        return [f"selected_{percent(share)}" if several else "selected" for share in self.shares]
 
 
 # The places of candidates among the calibration facts that fail a condition on their confidence.

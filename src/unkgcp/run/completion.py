@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ from unkgcp.graph.facts import Graph, Triples, concatenate, in_vocabulary
 from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.graph.objects import Queries, as_queries, to_triples
 from unkgcp.methods.intervals import Floats, Intervals, Levels, as_batch
-from unkgcp.run.answers import LABELS, answer
+from unkgcp.run.answers import LABELS, Calibrated, answer
 from unkgcp.run.questions import (
     Ids,
     RankedCandidates,
@@ -36,9 +36,6 @@ from unkgcp.run.questions import (
     open_questions,
 )
 from unkgcp.tabular.arrow_arrays import numbers
-
-if TYPE_CHECKING:
-    from unkgcp.run.answers import Calibrated
 
 RANKINGS = ("score", "lower")
 SHORTLIST, EXPECTED = 2048, 256
@@ -192,9 +189,8 @@ class _Search:
 
 def _largest(value: Floats, n: int) -> NDArray[np.intp]:
     """The rows of the n largest values, best first; of equal ones the first: (n,), fewer if there are fewer."""
-    rows = np.arange(len(value))
-    if n < len(value):
-        rows = np.flatnonzero(value >= -np.partition(-value, n - 1)[n - 1])
+    some = n < len(value)
+    rows = np.flatnonzero(value >= -np.partition(-value, n - 1)[n - 1]) if some else np.arange(len(value))
     return rows[np.argsort(-value[rows], kind="stable")[:n]]
 
 

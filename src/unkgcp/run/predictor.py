@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph, concatenate, contained, in_vocabulary
+from unkgcp.graph.facts import Graph, Vocabulary, concatenate, contained, in_vocabulary
 from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.run.store import arrays_of, load, save
 
 if TYPE_CHECKING:
     from unkgcp.conformal.ranks import Confidence
-    from unkgcp.graph.facts import Vocabulary
     from unkgcp.graph.objects import Queries
     from unkgcp.methods.intervals import Intervals, Levels
     from unkgcp.methods.method import IntervalPredictor

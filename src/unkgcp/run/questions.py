@@ -22,13 +22,12 @@ from unkgcp.graph.known_facts import KnownFacts
 from unkgcp.graph.objects import spelt
 from unkgcp.methods.intervals import Floats
 from unkgcp.methods.method import status_codes
-from unkgcp.run.answers import LABELS
+from unkgcp.run.answers import LABELS, Calibrated
 from unkgcp.tabular.arrow_arrays import numbers
 from unkgcp.tabular.label_index import OPEN
 
 if TYPE_CHECKING:
     from unkgcp.evidence.candidate_ranking import Completer
-    from unkgcp.run.answers import Calibrated
 
 Ids = NDArray[np.int32]
 Ints = NDArray[np.int64]
@@ -104,11 +103,10 @@ def open_questions(predictor: Calibrated, batch: pa.RecordBatch, first: int) -> 
 
 def _open_heads(batch: pa.RecordBatch, first: int) -> Mask:
     """Where the head is asked for, elsewhere the tail; InputError for both of them, none, or the relation."""
-    is_open = []
-    for name in LABELS:
-        labels = spelt(batch.column(name)).to_pylist()
-        is_open.append(np.array([label is None or label in ("", OPEN) for label in labels], dtype=np.bool_))
-    head, relation, tail = is_open
+    columns = (spelt(batch.column(name)).to_pylist() for name in LABELS)
+    head, relation, tail = (
+        np.array([label in (None, "", OPEN) for label in labels], np.bool_) for labels in columns
+    )
     wrong = np.flatnonzero(relation | (head == tail))
     if len(wrong):
         row = int(wrong[0])

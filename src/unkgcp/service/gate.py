@@ -49,8 +49,7 @@ class Metrics:
     """Everything that is counted, in a registry of its own."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        registry = self.registry
+        self.registry = registry = CollectorRegistry()
         self.requests = Counter(
             "unkgcp_requests", "Requests by path and status.", ["path", "status"], registry=registry
         )
@@ -204,8 +203,7 @@ class Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers: list[tuple[bytes, bytes]] = [*message["headers"], *HEADERS]
-            headers.append((b"x-request-id", self.id.encode()))
+            headers = [*message["headers"], *HEADERS, (b"x-request-id", self.id.encode())]
             if not any(name == b"cache-control" for name, _ in headers):
                 headers.append((b"cache-control", b"no-store"))
             message = {**message, "headers": headers}

@@ -123,9 +123,8 @@ class FactLayout(Layout):
     @property
     def further(self) -> dict[str, int]:
         """The columns that come along, by what they are called."""
-        if not self.carries:
-            return {}
-        return {title: place for place, title in enumerate(self.titles) if place not in self.positions}
+        titles = enumerate(self.titles if self.carries else ())
+        return {title: place for place, title in titles if place not in self.positions}
 
     @property
     def types(self) -> Mapping[int, pa.DataType]:
@@ -155,8 +154,9 @@ class FactLayout(Layout):
         return beside(batch, further) if further else batch
 
     def _one_relation(self, rows: int) -> pa.DictionaryArray:
-        code = numbers(np.zeros(rows, np.int32))
-        return pa.DictionaryArray.from_arrays(code, texts([self.format.relation or ""]))
+        return pa.DictionaryArray.from_arrays(
+            numbers(np.zeros(rows, np.int32)), texts([self.format.relation or ""])
+        )
 
     def objection(self, row: Sequence[str], line: int, rows: Sequence[Sequence[str]]) -> str | None:
         head, relation, tail, *confidence = self.positions

@@ -29,7 +29,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -55,7 +55,6 @@ _PREFIX_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _RANDOM = re.compile(r"[0-9a-f]{28,32}|unnamed\d+")  # names that pyoxigraph makes, and ours
 
 Triple = tuple[str, str, str]
-T = TypeVar("T")
 
 
 def kind_of_line(line: str) -> str | None:
@@ -83,7 +82,7 @@ def query_statements(source: Source, kind: str, request: Request) -> Iterator[pa
         yield batch_of([pa.array(column, pa.string()) for column in zip(*rows, strict=True)])
 
 
-def _some(rows: Iterator[T]) -> Iterator[list[T]]:
+def _some(rows: Iterator[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
     """Many rows at a time."""
     while batch := list(islice(rows, ROWS)):
         yield batch

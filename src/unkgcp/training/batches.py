@@ -73,13 +73,11 @@ class TrainingData:
     ) -> TrainingData:
         if softlogic is not None and softlogic.vocabulary != facts.vocabulary:
             raise InputError("soft logic and facts have different vocabularies; read them together")
-        if softlogic is None:
-            softlogic = facts[:0]
         transitive = np.zeros(facts.n_relations, dtype=bool)
         transitive[_relation_ids(facts, config.transitive)] = True
         return cls(
             facts=TripleTensors.of(facts, device),
-            softlogic=TripleTensors.of(softlogic, device),
+            softlogic=TripleTensors.of(facts[:0] if softlogic is None else softlogic, device),
             fact_keys=torch.from_numpy(distinct_keys(facts.keys)).to(device),
             n_entities=facts.n_entities,
             n_relations=facts.n_relations,

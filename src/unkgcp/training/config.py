@@ -177,10 +177,11 @@ class TrainConfig:
         """Plain values for YAML or JSON; the name alone where no model is trained here."""
         if not self.trains:
             return {"model": self.model}
-        values = asdict(self)
-        values["transitive"] = list(self.transitive)
-        values["compositions"] = [list(rule) for rule in self.compositions]
-        return values
+        rules = {
+            "transitive": list(self.transitive),
+            "compositions": [list(rule) for rule in self.compositions],
+        }
+        return asdict(self) | rules
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "configuration") -> TrainConfig:

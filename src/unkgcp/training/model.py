@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+import unkgcp.backbones as backbones
 from unkgcp.errors import InputError
 from unkgcp.files import Field, check_fields
 from unkgcp.graph.facts import Graph, HasTriples, Vocabulary
@@ -79,9 +80,7 @@ class Model:
         ids = [np.asarray(column) for column in (head, relation, tail)]
         if self.config.model in DISTMULT:
             return self.mapped(distmult_scores(self.config.model, self.tables, *ids))
-        from unkgcp.backbones import get, score_ids
-
-        return self.mapped(score_ids(get(self.config.model), self.parameters, *ids))
+        return self.mapped(backbones.score_ids(backbones.get(self.config.model), self.parameters, *ids))
 
     def mapped(self, score: NDArray[np.float32]) -> NDArray[np.float32]:
         """Scores (...) of the backbone as confidences, where the model has a map."""
@@ -129,9 +128,10 @@ class Model:
         rows, d = {"entity": entities, "relation": relations, "model": 1}, config.dimension
         if config.model in DISTMULT:  # without torch
             return {"entity": (entities, d), "relation": (relations, d), "w": (1, 1), "b": (1, 1)}
-        from unkgcp.backbones import get
-
-        return {name: (rows[table.kind], table.width) for name, table in get(config.model).tables(d).items()}
+        return {
+            name: (rows[table.kind], table.width)
+            for name, table in backbones.get(config.model).tables(d).items()
+        }
 
     def settings(self) -> dict[str, Any]:
         """What a run writes about the model into its settings, for `restored_models`."""

@@ -107,9 +107,8 @@ class TorchEngine(Engine):
         self.place.zero_()
         self.loss.zero_()
         self.share.fill_(share_at(self.config, epoch))
-        phase = 0
-        if self.config.uses_pool:
-            phase = (epoch >= self.config.pool_from) + (epoch >= self.config.pool_train_from)
+        begun = (epoch >= self.config.pool_from) + (epoch >= self.config.pool_train_from)
+        phase = begun if self.config.uses_pool else 0
         if phase != self._phase:
             self._phase, self._graph = phase, None
             self._terms = self._make_terms(phase)

@@ -15,11 +15,9 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from unkgcp.backbones import import_backbone
 from unkgcp.errors import InputError
-from unkgcp.graph.facts import Graph
+from unkgcp.graph.facts import Graph, both_ends
 from unkgcp.graph.known_facts import hold_out_known
 from unkgcp.lazy import needed
 from unkgcp.progress import Part, Progress, Silent
@@ -84,9 +82,7 @@ def train_many(
         return Loop(job, list(members), False, path, resume).train()
     models: list[Model] = []
     for i, member in enumerate(members):
-        member_path = path
-        if path is not None and len(members) > 1:
-            member_path = path.with_name(f"{path.stem}-{i}{path.suffix}")
+        member_path = path.with_name(f"{path.stem}-{i}{path.suffix}") if path and len(members) > 1 else path
         models += Loop(job, [member], True, member_path, resume).train()
         if models[-1].interrupted and i + 1 < len(members):
             raise KeyboardInterrupt
@@ -182,12 +178,11 @@ def train_length(
 
     It learns the median of the lengths, with the pinball loss.
     """
-    held = None if validation is None else _lengths(validation)
     return train_many(
         _lengths(facts),
         [Member(seed, 0.5)],
         _facts_alone(config, model),
-        validation=held,
+        validation=None if validation is None else _lengths(validation),
         device=device,
         progress=progress,
     )[0]
@@ -202,9 +197,8 @@ def _facts_alone(config: TrainConfig | None, model: str) -> TrainConfig:
 
 
 def _lengths(facts: Graph) -> Graph:
-    if facts.ends is None:
-        return facts.with_confidence(np.zeros(len(facts)))
-    return facts.with_confidence(facts.ends[:, 1] - facts.ends[:, 0])
+    lower, upper = both_ends(facts.truth).T
+    return facts.with_confidence(upper - lower)
 
 
 def _device(name: str) -> torch.device:

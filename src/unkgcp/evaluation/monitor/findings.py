@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from unkgcp.conformal.martingale import Stream
+from unkgcp.conformal.martingale import Floats, Stream
 from unkgcp.evaluation.monitor.promise_monitor import Monitor
 from unkgcp.evaluation.tables import FigureTable, counted, number
 from unkgcp.graph.facts import Graph
-
-Floats = NDArray[np.float64]
 
 
 def describe(monitor: Monitor, kept: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -41,15 +41,13 @@ from numpy.typing import ArrayLike, NDArray
 from unkgcp.conformal.martingale import Stream
 from unkgcp.conformal.units import one_row_per_unit
 from unkgcp.errors import InputError
-from unkgcp.evaluation.metrics import contains, hits_law, middle
+from unkgcp.evaluation.metrics import Floats, contains, hits_law, middle
 from unkgcp.evaluation.query_groups import answered, query_kinds, threshold_groups
 from unkgcp.graph.facts import Graph, Triples, in_vocabulary
 from unkgcp.graph.kinds import KINDS
 from unkgcp.graph.objects import Queries, to_triples
 from unkgcp.methods.method import IntervalPredictor, some_rows
 from unkgcp.run.predictor import Predictor
-
-Floats = NDArray[np.float64]
 
 LARGE = 19
 """A relation with at least so many calibration facts is watched by itself: as many as a level of 95 % needs."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from unkgcp.evaluation.assessment import evaluate
 from unkgcp.evaluation.evaluation_texts import VERDICTS, WORTH_SAYING, latex_table, slice_words
@@ -30,14 +30,12 @@ from unkgcp.evaluation.report.report_sections import (
 from unkgcp.evaluation.slices import below_band, weakest
 from unkgcp.evaluation.tables import Html, counted, number, tag
 from unkgcp.files import write_text
+from unkgcp.graph.datasets import Dataset
 from unkgcp.lazy import library
 from unkgcp.run.predictor import Predictor
 from unkgcp.run.provenance import load_named
 from unkgcp.training.config import NONE
 from unkgcp.training.given_model import OwnModel
-
-if TYPE_CHECKING:
-    from unkgcp.graph.datasets import Dataset
 
 
 def write_report(

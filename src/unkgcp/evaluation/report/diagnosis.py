@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,10 +19,8 @@ from unkgcp.errors import InputError
 from unkgcp.evaluation.assessment import AnsweredTest, JudgedRows, ask, judge
 from unkgcp.evaluation.report.page_parts import readable
 from unkgcp.evaluation.slices import TENTHS, Slices, bands_of, equal_slices, figures_of
+from unkgcp.graph.datasets import Dataset
 from unkgcp.run.predictor import Predictor
-
-if TYPE_CHECKING:
-    from unkgcp.graph.datasets import Dataset
 
 SHOWN = (0.5, 0.8, 0.85, 0.9, 0.95, 0.99)
 """The levels of the table and of the curves."""

@@ -6,16 +6,14 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from unkgcp._version import __version__
 from unkgcp.evaluation.evaluation_texts import short_name
 from unkgcp.evaluation.figure_design import image, inline
 from unkgcp.evaluation.tables import Html, join, printable, tag, text
-
-if TYPE_CHECKING:
-    from unkgcp.graph.datasets import Dataset
+from unkgcp.graph.datasets import Dataset
 
 
 def label(value: str) -> Html:
@@ -81,10 +79,16 @@ def figure(drawing: Any, key: str, caption: object, description: str) -> Html:
         )
         for kind, (media, content) in files_of.items()
     ]
-    picture = Html(inline(svg, key, description))
     return tag(
         "figure",
-        tag("div", picture, class_="scroll", tabindex="0", role="group", aria_label=f"Figure: {description}"),
+        tag(
+            "div",
+            Html(inline(svg, key, description)),
+            class_="scroll",
+            tabindex="0",
+            role="group",
+            aria_label=f"Figure: {description}",
+        ),
         tag("figcaption", caption, " ", tag("span", *(join([link, " "]) for link in links), class_="saves")),
         id=key,
     )
@@ -92,12 +96,16 @@ def figure(drawing: Any, key: str, caption: object, description: str) -> Html:
 
 def tiles(entries: Sequence[tuple[object, object, object, bool]]) -> Html:
     """Large numbers: (what, number, remark, whether it is flagged)."""
-
-    def tile(name: object, number: object, remark: object, flagged: bool) -> Html:
-        numeral = tag("dd", number, class_="number away" if flagged else "number")
-        return tag("div", tag("dt", name), numeral, tag("dd", remark, class_="remark"))
-
-    return tag("dl", *(tile(*entry) for entry in entries), class_="tiles")
+    shown = (
+        tag(
+            "div",
+            tag("dt", name),
+            tag("dd", number, class_="number away" if flagged else "number"),
+            tag("dd", remark, class_="remark"),
+        )
+        for name, number, remark, flagged in entries
+    )
+    return tag("dl", *shown, class_="tiles")
 
 
 def beside(*parts: Html) -> Html:

@@ -198,7 +198,6 @@ def slice_section(d: Diagnosis) -> Section:
     shown_relations = "The only relation" if len(relations) == 1 else f"All {len(relations):,} relations"
     if len(relations) > RELATIONS:
         shown_relations = f"The {RELATIONS} largest of {len(relations):,} relations"
-    some = counted(len(relations), "relation")
     body = [
         paragraph(
             f"These slices show where coverage is above {percent(d.confidence)} and where it is below; all have the "
@@ -213,7 +212,7 @@ def slice_section(d: Diagnosis) -> Section:
             _dots(d, "relation", "by relation", shown_relations, axis),
         ),
         *ert,
-        tag("details", tag("summary", f"{some} as a table"), _relation_table(relations)),
+        tag("details", tag("summary", f"{counted(len(relations), 'relation')} as a table"), _relation_table(relations)),
     ]  # fmt: skip
     return Section("slices", "Where it covers and where not", body, "Slices")
 
@@ -226,9 +225,12 @@ def _dots(d: Diagnosis, by: str, title: str, what: str, axis: Mapping[str, Any])
     bands = [row["band"] for row in shown] if banded else None
     drawing = draw_slices(names, counts, coverages, d.confidence, bands, title=title, **axis)
     below = [row for row in rows if below_band(dict(row))]
-    sentence = f"{'It is not' if len(rows) == 1 else f'None of {len(rows):,} is'} covered less than chance would allow."
-    if below:
-        sentence = f"{len(below):,} of {len(rows):,} are covered less than chance would allow (✗)."
+    none = "It is not" if len(rows) == 1 else f"None of {len(rows):,} is"
+    sentence = (
+        f"{len(below):,} of {len(rows):,} are covered less than chance would allow (✗)."
+        if below
+        else f"{none} covered less than chance would allow."
+    )
     return figure(drawing, f"slices-{by}", f"{what}. {sentence if banded else ''}", f"Coverage {title}")
 
 

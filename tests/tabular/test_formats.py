@@ -138,6 +138,7 @@ OF_BELIEFS = [
     ("concept:person:b", "concept:knows", "concept:person:a", 0.75),
 ]
 UNSURE = NELL_HEADER + "\n" + belief("a", "r", "b", "1", "0.5") + belief("a", "r", "c", "1", "NaN")
+EXPORT = "#node1\tnode2\tnode1_string_id\tcombined_score\nTP53\tMDM2\t9606.ENSP00000269305\t0.999\n"
 KGTK = "id\tnode1\tlabel\tnode2\tweight\nE1\tQ42\tP31\tQ5\t0.5\nE2\tQ42\tP1477\t'Doug'@en\t1\n"
 OF_KGTK = [("Q42", "P31", "Q5", 0.5), ("Q42", "P1477", "'Doug'@en", 1.0)]
 NEO4J = (
@@ -171,6 +172,7 @@ READ = {
         {},
         [("A", "binding", "B", 0.54)],
     ),
+    "the website's table": ("string_interactions.tsv", EXPORT, {}, [("TP53", "linked", "MDM2", 0.999)]),
     "ConceptNet": ("conceptnet-assertions-5.7.0.csv", DOG + TRAP + HEAVY, {}, concepts(LOGARITHMS)),
     "ConceptNet, packed": ("assertions.csv.gz", DOG + TRAP + HEAVY, {}, concepts(LOGARITHMS)),
     "ConceptNet, a part": ("part_00", DOG + TRAP + HEAVY, {}, concepts(LOGARITHMS)),
@@ -274,11 +276,16 @@ def test_numbers_are_those_of_python():
     assert probabilities(column).to_pylist() == [0.2, 0.5, None, 0.4]
 
 
-def test_queries_of_kgtk(tmp_path):
-    batches = query_batches(written(tmp_path / "edges.tsv", KGTK.replace("\tweight", "\tother")))
-    assert [tuple(row.values()) for batch in batches for row in batch.to_pylist()] == [
-        fact[:3] for fact in OF_KGTK
-    ]
+@pytest.mark.parametrize(
+    ("content", "queries"),
+    [
+        (KGTK.replace("\tweight", "\tother"), [fact[:3] for fact in OF_KGTK]),
+        ("protein1 protein2\nA B\n", [("A", "linked", "B")]),
+    ],
+)
+def test_queries_need_no_confidence(tmp_path, content, queries):
+    batches = query_batches(written(tmp_path / "edges.tsv", content))
+    assert [tuple(row.values()) for batch in batches for row in batch.to_pylist()] == queries
 
 
 def test_every_format_can_be_chosen(tmp_path):
@@ -287,6 +294,7 @@ def test_every_format_can_be_chosen(tmp_path):
         "csv": "a,r,b,0.5\n",
         "string-links": LINKS,
         "string-actions": ACTIONS,
+        "string-export": EXPORT,
         "conceptnet": DOG,
         "nell": NELL_HEADER + "\n" + belief("a", "r", "b", "1", "0.5"),
     }

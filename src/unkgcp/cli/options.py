@@ -49,7 +49,7 @@ _READING = (
     click.option(
         "--format",
         metavar="NAME",
-        help="tsv, csv, parquet, string-links, string-actions, conceptnet, nell, ntriples, nquads or turtle; "
+        help="tsv, csv, parquet, string-links, string-actions, string-export, conceptnet, nell, ntriples, nquads or turtle; "
         "recognised if left out.",
     ),
     columns_option(

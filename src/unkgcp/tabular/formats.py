@@ -75,7 +75,8 @@ class TextFormat:
             )
         else:
             header = bool(self.header)
-            found_at = tuple(self._place(column, first, name) for column in self.columns)
+            columns = self.columns if request.with_confidence else self.columns[:-1]
+            found_at = tuple(self._place(column, first, name) for column in columns)
         positions: list[int | None] = list(found_at)
         if self.relation is not None:
             positions.insert(1, None)
@@ -271,7 +272,8 @@ NELL = TextFormat(
 )
 
 
-# STRING, the database of protein interactions: links and actions, scores 0 to 1000.
+# STRING, the database of protein interactions: its files of links and actions, scores 0 to 1000, and what its website
+# exports of a network, scores 0 to 1.
 
 LINK = "linked"
 LINKS = TextFormat(
@@ -294,10 +296,20 @@ ACTIONS = TextFormat(
     signature=lambda fields: tuple(fields[:2]) == ("item_id_a", "item_id_b"),
 )
 
+EXPORT = TextFormat(
+    "string-export",
+    "\t",
+    "table of a network of STRING's website",
+    header=True,
+    columns=("#node1", "node2", "combined_score"),
+    relation=LINK,
+    signature=lambda fields: tuple(fields[:2]) == ("#node1", "node2"),
+)
+
 PARQUET = "parquet"
 # In the order in which their signatures are tried; the plain ones have none and are known by the file's name.
-TEXT_FORMATS = {kind.name: kind for kind in (LINKS, ACTIONS, NELL, CONCEPTNET, TSV, CSV)}
-NAMES = ("tsv", "csv", PARQUET, "string-links", "string-actions", "conceptnet", "nell", *RDF)
+TEXT_FORMATS = {kind.name: kind for kind in (LINKS, ACTIONS, EXPORT, NELL, CONCEPTNET, TSV, CSV)}
+NAMES = ("tsv", "csv", PARQUET, "string-links", "string-actions", "string-export", "conceptnet", "nell", *RDF)
 
 PACKED = (".gz", ".bz2", ".xz", ".zst")
 _ENDINGS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".parquet": PARQUET, ".pq": PARQUET}

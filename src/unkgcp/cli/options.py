@@ -49,8 +49,8 @@ _READING = (
     click.option(
         "--format",
         metavar="NAME",
-        help="tsv, csv, parquet, string-links, string-actions, string-export, conceptnet, nell, ntriples, nquads or turtle; "
-        "recognised if left out.",
+        help="tsv, csv, parquet, string-links, string-actions, string-export, conceptnet, nell, ntriples, nquads or "
+        "turtle; recognised if left out.",
     ),
     columns_option(
         "H,R,T,C",

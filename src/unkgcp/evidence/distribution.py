@@ -225,7 +225,7 @@ class Distribution:
     def scores(self, label: Floats) -> Floats:
         """Nonconformity of one label in [0, 1] for each query, from 0 to 1: (n,)."""
         out = np.empty(len(self))
-        self._run("scores", np.ascontiguousarray(label, np.float64), out)
+        self._run("scores", _read_only(np.asarray(label, np.float64)), out)
         return np.interp(out, _MASSES, self.actual)
 
     def placed_scores(self, label: Floats, rng: np.random.Generator) -> Floats:
@@ -235,8 +235,8 @@ class Distribution:
         """
         n, median = len(label), self.centre.median
         below, above = np.empty(n), np.empty(n)
-        self._run("scores", np.nextafter(label, -1.0), below)
-        self._run("scores", np.nextafter(label, 2.0), above)
+        self._run("scores", _read_only(np.nextafter(label, -1.0)), below)
+        self._run("scores", _read_only(np.nextafter(label, 2.0)), above)
         # the mass up to just below a label, and up to just above it
         low = 0.5 * (1.0 + np.where(label <= median, -below, below))
         high = 0.5 * (1.0 + np.where(label < median, -above, above))
@@ -249,7 +249,7 @@ class Distribution:
         """
         ends = np.empty((len(self), 2, threshold.shape[1]))
         mass = np.interp(np.clip(threshold, 0.0, 1.0), self.actual, _MASSES)
-        self._run("bounds", np.ascontiguousarray(mass), ends)
+        self._run("bounds", _read_only(mass), ends)
         whole = threshold == np.inf
         # a float of nine decimals may lie a little below them
         ends[:, 0] = np.where(whole, 0.0, np.floor(ends[:, 0] * GRID + 1e-4) / GRID)
@@ -299,10 +299,12 @@ class Distribution:
         cells, compiled = self.cells, getattr(law_kernels, kernel)
         columns: list[NDArray[Any]] = [self.class_mass, self.location, self.scale, self.group]
         columns += [self.slot_value, self.slot_mass] if slots else []
-        columns = [np.ascontiguousarray(column) for column in columns]
+        columns = [_read_only(column) for column in columns]
+        fixed = [
+            _read_only(one) for one in (cells.low, cells.high, cells.class_of_piece, cells.share, self.shape)
+        ]
 
         def work(rows: slice) -> None:
-            fixed = (cells.low, cells.high, cells.class_of_piece, cells.share, self.shape)
             compiled(
                 *fixed, *(column[rows] for column in columns), *(column[rows] for column in more), *whole
             )
@@ -317,8 +319,15 @@ class Distribution:
             self, cells=cells.joined(), class_mass=np.concatenate([self.class_mass[:, :top], rest], axis=1)
         )
         of_class = np.empty_like(self.class_mass)
-        joined._run("classes", of_class, slots=False, whole=(cells.class_of_piece,))
+        joined._run("classes", of_class, slots=False, whole=(_read_only(cells.class_of_piece),))
         return replace(self, class_mass=(1 - by_errors) * self.class_mass + by_errors * of_class)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """The array as all are given to compiled loops, which would be compiled again for those that can be written to."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 _MASSES = np.linspace(0.0, 1.0, STEPS + 1)

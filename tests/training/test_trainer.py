@@ -65,7 +65,7 @@ def test_the_seed_determines_the_result() -> None:
 
 def test_members_trained_together_equal_members_trained_alone() -> None:
     # torch trains what has this regularization, the kernels do not
-    config = replace(QUICK, model="beurre", negatives=3, regularization=0.01)
+    config = replace(QUICK, model="beurre", negatives=3, epochs=4, regularization=0.01)
     together = train_many(FACTS, [Member(0), Member(1)], config, device="cpu")
     assert len(together) == 2
     for seed, member in enumerate(together):

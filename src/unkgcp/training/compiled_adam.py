@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from numba import prange
 
 from unkgcp.loops import njit
@@ -128,36 +129,60 @@ def finish_rows(table, done, rates, blocks):
             done[row] = 0
 
 
-@njit(forceinline=True, **exact)
-def read_alone(table, entities, rates, now, row, values, place):
-    """Write a row that is ALONE to a place of `values`, as it is after the steps before `now`."""
-    size, eps, _, _ = missed(rates, entities.done[row], now)
-    for k in range(values.shape[1]):
-        values[place, k] = later(table.parameter, table.first, table.second, row, k, size, eps)
-
-
-@njit(forceinline=True, **exact)
-def write_alone(table, entities, rates, now, row, values, place, slope, query):
-    """Make step `now` on a row that `read_alone` has read, with the gradient slope times query (d,), and free it."""
-    _, _, by_first, by_second = missed(rates, entities.done[row], now)
-    lr, eps = F(rates[0, now]), F(rates[1, now])
-    for k in range(len(query)):
-        at, g = values[place, k], slope * query[k]
-        adam(table.parameter, table.first, table.second, row, k, at, by_first, by_second, g, lr, eps)
-    entities.done[row], entities.places[row] = now + 1, FREE
+@njit(**exact)
+def read_alone(ids, coming, table, entities, rates, now, values):
+    """Write the rows of corruptions (k,) that are ALONE to their places in `values` (k, d), as they are after the steps
+    before `now`. Those of the corruptions that come next (k,) are fetched meanwhile, one with each.
+    """
+    parameter, first, second, _ = table
+    places, done = entities.places, entities.done
+    for j in range(len(ids)):
+        row = coming[j]
+        if 0 <= row < len(places) and places[row] == ALONE:
+            fetch_row(parameter, row)
+            fetch_row(first, row)
+            fetch_row(second, row)
+        row = ids[j]
+        if 0 <= row < len(places) and places[row] == ALONE:
+            size, eps, _, _ = missed(rates, done[row], now)
+            for k in range(values.shape[1]):
+                values[j, k] = later(parameter, first, second, row, k, size, eps)
 
 
 @njit(**exact)
-def touch(row, entities, count, alone=False):
-    """Give a row a place among those of the batch, unless it has one; the number of places taken.
-
-    A row that nothing has touched yet becomes ALONE instead, if it may be.
+def write_alone(ids, table, entities, rates, now, values, slopes, query, gradient):
+    """Make step `now` on the rows that `read_alone` has read, each with the gradient slope times query (d,); they are
+    then free. To the gradient of the query, slope times row is added.
     """
-    if alone and entities.places[row] == FREE:
-        entities.places[row] = ALONE
-    elif entities.places[row] < 0:
-        entities.places[row], entities.touched[count] = count, row
-        count += 1
+    parameter, first, second, _ = table
+    places, done, lr, eps = entities.places, entities.done, F(rates[0, now]), F(rates[1, now])
+    for j in range(len(ids)):
+        row, slope = ids[j], slopes[j]
+        if 0 <= row < len(places) and places[row] == ALONE:
+            _, _, by_first, by_second = missed(rates, done[row], now)
+            for k in range(len(query)):
+                gradient[k] += slope * values[j, k]
+                g = slope * query[k]
+                adam(parameter, first, second, row, k, values[j, k], by_first, by_second, g, lr, eps)
+            done[row], places[row] = now + 1, FREE
+
+
+@njit(**exact)
+def touch(ids, places, touched, count, alone):
+    """Give entities (k,) a place among the rows of the batch, unless they have one; the number of places taken.
+
+    Ids are coded as `draw_all` does it; samples are left out. An entity that may be used and that nothing has touched
+    yet becomes ALONE instead, if it may be.
+    """
+    for value in ids:
+        row = value if value >= 0 else -1 - value
+        if row >= len(places):
+            continue
+        if alone and value >= 0 and places[row] == FREE:
+            places[row] = ALONE
+        elif places[row] < 0:
+            places[row], touched[count] = count, row
+            count += 1
     return count
 
 
@@ -167,20 +192,14 @@ def touch_batch(batch, facts, soft, pool, entities, alone):
 
     alone: whether an entity that a corruption alone reads goes without.
     """
-    n, count = len(entities.places), 0
-    for i in range(len(batch.rows)):
-        fact = batch.rows[i]
-        if fact < 0:
-            continue
-        count = touch(facts.head[fact], entities, count)
-        count = touch(facts.tail[fact], entities, count)
-        for value in batch.drawn[i]:
-            if value < n:
-                count = touch(value if value >= 0 else -1 - value, entities, count, alone and value >= 0)
-            else:
-                count = touch(pool.triples[value - n, 0], entities, count)
-                count = touch(pool.triples[value - n, 2], entities, count)
+    places, touched, live = entities.places, entities.touched, np.count_nonzero(batch.rows >= 0)
+    rows, drawn = batch.rows[:live], batch.drawn[:live].ravel()
+    count = touch(facts.head[rows], places, touched, 0, False)
+    count = touch(facts.tail[rows], places, touched, count, False)
+    count = touch(drawn, places, touched, count, alone)
+    samples = drawn[drawn >= len(places)] - len(places)
+    count = touch(pool.triples[:, 0][samples], places, touched, count, False)
+    count = touch(pool.triples[:, 2][samples], places, touched, count, False)
     if batch.soft >= 0:
-        count = touch(soft.triples[batch.soft, 0], entities, count)
-        count = touch(soft.triples[batch.soft, 2], entities, count)
+        count = touch(soft.triples[batch.soft, ::2], places, touched, count, False)
     return count

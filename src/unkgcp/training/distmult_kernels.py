@@ -17,7 +17,7 @@ import numpy as np
 from numba import prange
 
 from unkgcp.loops import njit
-from unkgcp.training.compiled_adam import ALONE, fetch_rows, read_alone, write_alone
+from unkgcp.training.compiled_adam import ALONE, read_alone, write_alone
 from unkgcp.training.compiled_common import F, exact, fact_error, fast, fetch_row, prefetch
 
 SMALL = 10_000  # rows of a table that stay in the cache
@@ -72,7 +72,7 @@ def free_triple(h, r, t, target, weight, bound, rectified, tables, gradients):
 
 
 @njit(**exact)
-def fetch_ahead(drawn, i, places, values, g_entity, pool, entity):
+def fetch_ahead(drawn, i, places, values, g_entity, pool):
     """Have the processor fetch the rows of the corruptions of fact i + 1, and the samples of fact i + 2."""
     n, scores = len(places), pool.scores.reshape(1, len(pool.scores))
     for value in drawn[min(i + 1, len(drawn) - 1)]:
@@ -80,9 +80,7 @@ def fetch_ahead(drawn, i, places, values, g_entity, pool, entity):
             for side in range(0, 3, 2):
                 fetch_row(values, places[pool.triples[value - n, side]])
                 fetch_row(g_entity, places[pool.triples[value - n, side]])
-        elif value >= 0 and places[value] == ALONE:
-            fetch_rows(entity, value)
-        elif value >= 0 and n > SMALL:
+        elif value >= 0 and n > SMALL and places[value] >= 0:
             fetch_row(values, places[value])
             fetch_row(g_entity, places[value])
     for value in drawn[min(i + 2, len(drawn) - 1)]:
@@ -99,12 +97,6 @@ def step_corruption(slope, values, at, q, dq, g_entity):
         g_entity[at, k] += slope * q[k]
 
 
-@njit(forceinline=True, **fast)
-def add_row(slope, values, at, dq):
-    for k in range(len(dq)):
-        dq[k] += slope * values[at, k]
-
-
 @njit(**fast)
 def shard_gradient(batch, first, last, facts, entity, entities, tables, gradients, weights, soft, pool, rates, now):
     """Gradient of the loss of the batch's facts first..last, added to the shard's tables; returns their loss.
@@ -112,7 +104,7 @@ def shard_gradient(batch, first, last, facts, entity, entities, tables, gradient
     tables: the rows of entities by their places, of relations and of the model; gradients: theirs. Entities that are
     ALONE have no place: they make step `now` of `rates` in their own table.
     """
-    places = entities.places
+    places, lazy = entities.places, len(entities.done) > 0
     (values, relation, model), (g_entity, g_relation, g_model) = tables, gradients
     rows, drawn, fresh, fresh_scores, soft_chosen, weight = batch
     head, relation_of, tail, confidence = facts
@@ -145,7 +137,9 @@ def shard_gradient(batch, first, last, facts, entity, entities, tables, gradient
         for k in range(d):
             g_entity[t, k] += g * qt[k]
         if pool.open or n > SMALL:
-            fetch_ahead(drawn, i, places, values, g_entity, pool, entity)
+            fetch_ahead(drawn, i, places, values, g_entity, pool)
+        if lazy:
+            read_alone(drawn[i], drawn[min(i + 1, len(drawn) - 1)], entity, entities, rates, now, alone)
         for j in range(slots):
             value = drawn[i, j]
             if value >= n:
@@ -160,7 +154,6 @@ def shard_gradient(batch, first, last, facts, entity, entities, tables, gradient
             other = value if value >= 0 else -1 - value
             at = places[other]
             if at == ALONE:
-                read_alone(entity, entities, rates, now, other, alone, j)
                 s = dot_row(qh, alone, j) if 2 * j < slots else dot_row(qt, alone, j)
             else:
                 s = dot_row(qh, values, at) if 2 * j < slots else dot_row(qt, values, at)
@@ -174,18 +167,18 @@ def shard_gradient(batch, first, last, facts, entity, entities, tables, gradient
                 g_model[0, 0] += g * s
                 g_model[0, 1] += g
                 slopes[j] = g * w
+        if lazy:
+            half = slots // 2
+            write_alone(drawn[i, :half], entity, entities, rates, now, alone[:half], slopes[:half], qh, dqh)
+            write_alone(drawn[i, half:], entity, entities, rates, now, alone[half:], slopes[half:], qt, dqt)
         for j in range(slots):
             other = drawn[i, j]
             if other < 0 or other >= n:
                 continue
-            at, at_head = places[other], 2 * j < slots
-            if at == ALONE and at_head:
-                add_row(slopes[j], alone, j, dqh)
-                write_alone(entity, entities, rates, now, other, alone, j, slopes[j], qh)
-            elif at == ALONE:
-                add_row(slopes[j], alone, j, dqt)
-                write_alone(entity, entities, rates, now, other, alone, j, slopes[j], qt)
-            elif at_head:
+            at = places[other]
+            if at < 0:
+                continue
+            if 2 * j < slots:
                 step_corruption(slopes[j], values, at, qh, dqh, g_entity)
             else:
                 step_corruption(slopes[j], values, at, qt, dqt, g_entity)

@@ -200,8 +200,9 @@ def products(entity: Any, relation: Any, head: Any, middle: Any, tail: Any, out:
     """Fill `out` (n,) with the sums over the dimensions of h r t, for `unkgcp.training.model`, which has no torch."""
     for i in range(len(out)):
         if i + AHEAD < len(out):
-            fetch_row(entity, head[i + AHEAD])
-            fetch_row(entity, tail[i + AHEAD])
+            for k in range(0, entity.shape[1], LINE):
+                prefetch(entity, head[i + AHEAD], k)
+                prefetch(entity, tail[i + AHEAD], k)
         h, r, t, total = head[i], middle[i], tail[i], F(0)
         for k in range(entity.shape[1]):
             total += entity[h, k] * relation[r, k] * entity[t, k]

@@ -71,4 +71,5 @@ paper: setup     ## the paper's tables, claims and figures; MODELS, DATA, SEEDS,
 	$(BIN)/python -m benchmarks.paper -o $(OUT) $(foreach name,MODELS DATA METHODS SEEDS PROTOCOL DEVICE,$(if $($(name)),--$(shell echo $(name) | tr A-Z a-z) "$($(name))"))
 
 clean:           ## remove what the targets above made
+	find src -name '*.nb[ic]' -delete
 	rm -rf $(VENV) .venv-peers .venv-lowest dist demo-run paper-run .mypy_cache .ruff_cache .pytest_cache site

@@ -66,9 +66,8 @@ def known_ids(seen: NDArray[np.bool_], ids: NDArray[np.integer[Any]]) -> NDArray
     if not len(seen) or not len(ids):
         return np.zeros(len(ids), np.bool_)
     inside = ids.min() >= 0 and ids.max() < len(seen)
-    if (
-        inside and len(ids) > len(seen) // 16 and seen.all()
-    ):  # a look at all that is seen is quicker than one at each
+    # a look at all that is seen is quicker than one at each
+    if inside and len(ids) > len(seen) // 16 and seen.all():
         return np.ones(len(ids), np.bool_)
     known = seen.take(ids, mode="clip")
     return known if inside else known & (ids >= 0) & (ids < len(seen))

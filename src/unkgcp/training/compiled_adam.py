@@ -77,11 +77,11 @@ def later(parameter, first, second, row, k, size, eps):
 
 
 @njit(forceinline=True, **exact)
-def fetch_rows(table, row):
+def fetch_rows(parameter, first, second, row):
     """Have the processor fetch a row and its moments."""
-    fetch_row(table.parameter, row)
-    fetch_row(table.first, row)
-    fetch_row(table.second, row)
+    fetch_row(parameter, row)
+    fetch_row(first, row)
+    fetch_row(second, row)
 
 
 @njit(parallel=True, **exact)
@@ -92,7 +92,7 @@ def read_rows(table, entities, rates, now, count, blocks):
     for block in prange(blocks):
         for at in range(block * count // blocks, (block + 1) * count // blocks):
             row = rows[at]
-            fetch_rows(table, rows[min(at + AHEAD, count - 1)])
+            fetch_rows(parameter, first, second, rows[min(at + AHEAD, count - 1)])
             size, eps, shrunk[at, 0], shrunk[at, 1] = missed(rates, done[row], now)
             for k in range(parameter.shape[1]):
                 values[at, k] = later(parameter, first, second, row, k, size, eps)
@@ -107,7 +107,7 @@ def write_rows(table, entities, rates, now, count, blocks):
     for block in prange(blocks):
         for at in range(block * count // blocks, (block + 1) * count // blocks):
             row = rows[at]
-            fetch_rows(table, rows[min(at + AHEAD, count - 1)])
+            fetch_rows(parameter, first, second, rows[min(at + AHEAD, count - 1)])
             gradient, by_first, by_second = summed(gradients, at), shrunk[at, 0], shrunk[at, 1]
             for k in range(parameter.shape[1]):
                 adam(parameter, first, second, row, k, values[at, k], by_first, by_second, gradient[k], lr, eps)
@@ -139,9 +139,7 @@ def read_alone(ids, coming, table, entities, rates, now, values):
     for j in range(len(ids)):
         row = coming[j]
         if 0 <= row < len(places) and places[row] == ALONE:
-            fetch_row(parameter, row)
-            fetch_row(first, row)
-            fetch_row(second, row)
+            fetch_rows(parameter, first, second, row)
         row = ids[j]
         if 0 <= row < len(places) and places[row] == ALONE:
             size, eps, _, _ = missed(rates, done[row], now)
